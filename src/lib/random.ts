@@ -1,0 +1,35 @@
+// Chance is an argument (rule 3). Secrets come from `systemRandom` only.
+import { createHash, randomBytes } from 'node:crypto'
+
+export type Random = {
+  bytes(count: number): Uint8Array
+  /** Uniform in [0, 1). */
+  float(): number
+  /** Uniform integer in [0, limit). */
+  below(limit: number): number
+}
+
+const from = (bytes: (count: number) => Uint8Array): Random => {
+  const float = (): number => {
+    const b = Buffer.from(bytes(6))
+    return b.readUIntBE(0, 6) / 2 ** 48
+  }
+  return { bytes, float, below: (limit) => Math.floor(float() * limit) }
+}
+
+export const systemRandom: Random = from((count) => randomBytes(count))
+
+/** The same seed gives the same bytes for ever: SHA-256 in counter mode. For tests and simulations. */
+export function seededRandom(seed: string | number): Random {
+  let counter = 0
+  let held = Buffer.alloc(0)
+  return from((count) => {
+    while (held.length < count) {
+      const block = createHash('sha256').update(`${seed}:${counter++}`).digest()
+      held = Buffer.concat([held, block])
+    }
+    const taken = held.subarray(0, count)
+    held = held.subarray(count)
+    return Uint8Array.from(taken)
+  })
+}
