@@ -1,0 +1,59 @@
+// What every procedure of the contract says of itself, and the errors that any of them may answer (D52).
+import { oc } from '@orpc/contract'
+import { z } from 'zod'
+import { statusOf, type Code } from '#lib/error.ts'
+
+/** Roles of an org, the weaker first (AC-4): guest reads; member deploys and invokes; admin nodes and keys; owner people. */
+export const ROLES = ['guest', 'member', 'admin', 'owner'] as const
+export type Role = (typeof ROLES)[number]
+
+export type Meta = {
+  /** The least role that may call it; 'signed-in' needs no org. */
+  role: Role | 'signed-in'
+  /** 'one': the kernel opens one transaction; 'none': waiting and streaming verbs hold no connection. */
+  tx: 'one' | 'none'
+  /** Creates take an Idempotency-Key. 'once': the answer holds a secret and is never stored (D40). */
+  idempotency?: 'replay' | 'once'
+  /** The command of `ccp` that calls it, or why there is none. */
+  cli: string | { none: string }
+  /** Requests a minute an org (AC-3); undefined: only the general limit. */
+  limit?: 'enroll' | 'deploy' | 'invoke'
+}
+
+const data = z
+  .looseObject({ reason: z.string().optional(), next: z.string().optional() })
+  .optional()
+
+type ErrorMap = { [C in Code]: { status: number; data: typeof data } }
+const errors = Object.fromEntries(
+  Object.entries(statusOf).map(([code, status]) => [code, { status, data }]),
+) as ErrorMap
+
+/** Every procedure begins here. */
+export const base = oc
+  .$meta<Meta>({ role: 'owner', tx: 'none', cli: { none: 'unset' } })
+  .errors(errors)
+
+/** Every `compute.*` input has it (AC-2): the id of the org, or its slug. */
+export const orgInput = z.object({
+  orgId: z
+    .string({ error: 'orgId is required: the organization that the call is for' })
+    .min(1)
+    .max(64),
+})
+
+/** One page of a list: `cursor` is what the page before gave as `next_cursor`. */
+export const pageInput = (
+  max: number,
+  usual: number,
+): z.ZodObject<{
+  limit: z.ZodDefault<z.ZodCoercedNumber<unknown>>
+  cursor: z.ZodOptional<z.ZodString>
+}> =>
+  z.object({
+    limit: z.coerce.number().int().min(1).max(max).default(usual),
+    cursor: z.string().max(200).optional(),
+  })
+
+/** ISO 8601, UTC (D51). */
+export const instant = z.string()

@@ -1,0 +1,33 @@
+// Limits of functions. Each with its reason; the reference page is generated from these.
+
+/** Seed 000, "Resource requests". */
+export const CPU_MILLIS = { min: 100, max: 16_000, default: 1_000 }
+/** Seed 000, "Resource requests". */
+export const MEM_MB = { min: 16, max: 4_096, default: 64 }
+/** D44. */
+export const TIMEOUT_MS = { min: 1, max: 900_000, default: 30_000 }
+/** FN-1: inline bytes, decoded; base64 in JSON of more than this holds the main thread too long. */
+export const COMPONENT_INLINE_MAX = 8 * 1024 * 1024
+/** FN-3: what an answer keeps of each stream; the guest runs on. */
+export const STDOUT_MAX = 1024 * 1024
+export const STDERR_MAX = 256 * 1024
+/** One invocation's input travels in one message of the API. */
+export const STDIN_MAX = 8 * 1024 * 1024
+/** Arguments and variables of one invocation, like a process's: bounded so that a header fits one frame. */
+export const ARGS_MAX = 256
+export const ENV_MAX = 256
+export const ARG_LENGTH_MAX = 16_384
+/** The sum of both, in bytes: one framed message holds it with room to spare. */
+export const ARGS_ENV_BYTES_MAX = 128 * 1024
+/** D43: how long an invocation waits for room when some enrolled node could run it. */
+export const WAIT_FOR_ROOM_MS = 10_000
+/** FN-7: history is kept this long. */
+export const HISTORY_KEPT_MS = 7 * 86_400_000
+/** FN-7: a crash may lose this much history. */
+export const HISTORY_FLUSH_MS = 200
+/** A slot without an invocation for this long gives its atoms back. */
+export const SLOT_IDLE_MS = 60_000
+/** The runner's own memory, booked beside the guest's: a Node child of about 60 MB (measured). */
+export const RUNNER_MEM_MB = 64
+/** How long a preparation may take: 12 MB take 2.3 s at first (measured), on a busy machine ten times that. */
+export const PREPARE_DEADLINE_MS = 60_000

@@ -1,0 +1,150 @@
+// Where work goes (PL-1): filter by checks in a fixed order, rank by best fit, pick among the best few.
+// Nothing here reads `contributor` (000-16), and no caller can name a node (PL-6).
+import type { PlacementNode, Runtime } from '#core/node/node.ts'
+import { schedulable, type Bucket } from '#core/node/schedulable.ts'
+import type { Random } from '#lib/random.ts'
+
+export type Workload = {
+  orgId: string
+  runtime: Runtime
+  cpuMillis: number
+  /** The workload's own, with what its runner needs beside it. */
+  memMb: number
+  allowCommunity: boolean
+  region: string | null
+}
+
+export type CheckName =
+  | 'schedulable'
+  | 'org'
+  | 'capability'
+  | 'region'
+  | 'trust-tier'
+  | 'cpu'
+  | 'memory'
+export type Fit =
+  | { ok: true }
+  | { ok: false; check: CheckName; bucket: Bucket | null; message: string }
+
+/** Checks in order; the later the first failure, the nearer the miss. */
+export const CHECKS: readonly CheckName[] = [
+  'org',
+  'capability',
+  'trust-tier',
+  'region',
+  'schedulable',
+  'cpu',
+  'memory',
+]
+
+/** How many of the best are drawn from: engines that place at once then rarely want the same row. */
+export const BEST_FEW = 3
+
+const refuse = (check: CheckName, message: string, bucket: Bucket | null = null): Fit => ({
+  ok: false,
+  check,
+  bucket,
+  message,
+})
+
+const rules: Record<CheckName, (node: PlacementNode, work: Workload) => Fit> = {
+  org: (node, work) =>
+    node.orgId === work.orgId ? { ok: true } : refuse('org', 'it serves another organization'),
+  capability: (node, work) => {
+    if (node.runtimes === null) return refuse('capability', 'it has never registered')
+    if (node.runtimes.includes(work.runtime)) return { ok: true }
+    return refuse(
+      'capability',
+      `it offers ${node.runtimes.join(', ') || 'nothing'}, not ${work.runtime}`,
+    )
+  },
+  'trust-tier': (node, work) =>
+    node.trustTier === 'secure' || work.allowCommunity
+      ? { ok: true }
+      : refuse('trust-tier', 'it is a community node and the workload does not allow community'),
+  region: (node, work) =>
+    work.region === null || node.region === work.region
+      ? { ok: true }
+      : refuse('region', `it is in ${node.region ?? 'no region'}, not ${work.region}`),
+  schedulable: (node) => {
+    const verdict = schedulable(node)
+    return verdict.ok ? { ok: true } : refuse('schedulable', verdict.message, verdict.bucket)
+  },
+  cpu: (node, work) => {
+    const free = (node.cpuMillis ?? 0) - node.usedCpuMillis
+    if (work.cpuMillis <= free) return { ok: true }
+    return refuse(
+      'cpu',
+      `${work.cpuMillis} millicores are wanted, ${free} of ${node.cpuMillis ?? 0} are free`,
+    )
+  },
+  memory: (node, work) => {
+    const free = (node.memMb ?? 0) - node.usedMemMb
+    if (work.memMb <= free) return { ok: true }
+    return refuse('memory', `${work.memMb} MiB are wanted, ${free} of ${node.memMb ?? 0} are free`)
+  },
+}
+
+/** The first check that the node fails for this workload. */
+export function fits(node: PlacementNode, work: Workload): Fit {
+  for (const name of CHECKS) {
+    const fit = rules[name](node, work)
+    if (!fit.ok) return fit
+  }
+  return { ok: true }
+}
+
+/** Whether the node could run it once it is up, accepted and has room: worth waiting for (D43). */
+export function couldEverFit(node: PlacementNode, work: Workload): boolean {
+  const fit = fits({ ...node, usedCpuMillis: 0, usedMemMb: 0 }, work)
+  return fit.ok || (fit.check === 'schedulable' && fit.bucket !== 'excluded')
+}
+
+/**
+ * Candidates in the order to try: nodes that already hold the bytes first, then the tightest fit, so that
+ * big room stays whole; the first BEST_FEW are shuffled. The same nodes, work and seed give the same order.
+ */
+export function rank(
+  nodes: readonly PlacementNode[],
+  work: Workload,
+  deps: { random: Random; cached: ReadonlySet<string> },
+): PlacementNode[] {
+  const slack = (n: PlacementNode): number =>
+    ((n.cpuMillis ?? 0) - n.usedCpuMillis - work.cpuMillis) / 1000 +
+    ((n.memMb ?? 0) - n.usedMemMb - work.memMb) / 1024
+  const scored = nodes
+    .filter((node) => fits(node, work).ok)
+    .map((node) => ({ node, cached: deps.cached.has(node.id) ? 0 : 1, slack: slack(node) }))
+    .toSorted(
+      (a, b) => a.cached - b.cached || a.slack - b.slack || (a.node.id < b.node.id ? -1 : 1),
+    )
+    .map(({ node }) => node)
+  const few = scored.slice(0, BEST_FEW)
+  const shuffled: PlacementNode[] = []
+  while (few.length > 0) shuffled.push(...few.splice(deps.random.below(few.length), 1))
+  return [...shuffled, ...scored.slice(BEST_FEW)]
+}
+
+export type Explained = { node: PlacementNode; fit: Fit }
+
+/** Each node with its first failing check (PL-3): those that fit, then the nearest miss first. */
+export function explain(nodes: readonly PlacementNode[], work: Workload): Explained[] {
+  const depth = (fit: Fit): number => (fit.ok ? CHECKS.length : CHECKS.indexOf(fit.check))
+  return nodes
+    .map((node) => ({ node, fit: fits(node, work) }))
+    .toSorted((a, b) => depth(b.fit) - depth(a.fit) || (a.node.nodeId < b.node.nodeId ? -1 : 1))
+}
+
+/** One line for a refusal: the nearest miss, or what to enroll. */
+export function summary(explained: readonly Explained[], work: Workload): string {
+  const first = explained[0]
+  if (!first) {
+    const region = work.region === null ? '' : ` in region ${work.region}`
+    return `no node can run this: enroll one with the ${work.runtime} runtime${region}, ${work.cpuMillis} millicores and ${work.memMb} MiB`
+  }
+  const fitting = explained.filter(({ fit }) => fit.ok).length
+  if (fitting > 0) return `${fitting} of ${explained.length} nodes can run this now`
+  const { node, fit } = first
+  const why = fit.ok ? '' : fit.message
+  return `none of ${explained.length} nodes can run this; the nearest is ${node.nodeId}: ${why}`
+}
