@@ -155,21 +155,26 @@ create table function_versions (
   unique (function_id, version)
 );
 
--- A durable right of a function's version to run on a node: its atoms are booked on the node in the same transaction.
+-- A durable right of a function's version to run on a node, one invocation at a time: its atoms are booked on the node in
+-- the same transaction. A version may hold several on one node. It outlives its version until what runs has ended, so it
+-- refers to none; whoever changes slots and used_* locks the node's row first.
 create table slots (
   id text primary key,
   org_id text not null,
   function_id text not null,
-  version_id text not null references function_versions (id),
+  function_name text not null,
+  version_id text not null,
+  version integer not null,
   node_id text not null references nodes (id),
+  -- The engine that counts its invocations: the one that holds the node's session.
   engine_id text not null,
-  cpu_millis integer not null,
-  mem_mb integer not null,
-  created_at timestamptz not null,
-  unique (version_id, node_id)
+  cpu_millis integer not null check (cpu_millis > 0),
+  mem_mb integer not null check (mem_mb > 0),
+  created_at timestamptz not null
 );
 create index slots_by_node on slots (node_id);
 create index slots_by_function on slots (function_id);
+create index slots_by_engine on slots (engine_id);
 
 create table invocations (
   id text primary key,

@@ -318,10 +318,12 @@ export interface Slots {
   createdAt: Timestamp;
   engineId: string;
   functionId: string;
+  functionName: string;
   id: string;
   memMb: number;
   nodeId: string;
   orgId: string;
+  version: number;
   versionId: string;
 }
 
