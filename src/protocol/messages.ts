@@ -36,6 +36,11 @@ export const Register = z.object({
   nodeId: text(63),
   /** Sent until the node holds a certificate: proves the first REGISTER. */
   token: text(200).optional(),
+  /** The org that the node learned at its first welcome: its folder serves no other. */
+  orgId: text(64).optional(),
+  /** DER of the certificate that the node holds: one of an earlier identity generation is refused, an expired one not. */
+  certificate: bytes.optional(),
+  /** 0 until the first welcome. */
   identityGeneration: count,
   manifest: Manifest,
   community: z.boolean(),
@@ -69,6 +74,16 @@ export const Refused = z.object({
 
 export const Join = z.object({ t: z.literal('join'), version: count, ticket: bytes, epoch: count })
 export const Joined = z.object({ t: z.literal('joined') })
+
+/** The first message of whoever dialled, and the answer to it. */
+export const Opening = z.discriminatedUnion('t', [Register, Join])
+export type Opening = z.infer<typeof Opening>
+export const OpeningAnswer = z.discriminatedUnion('t', [Welcome, Joined, Refused])
+export type OpeningAnswer = z.infer<typeof OpeningAnswer>
+export type Register = z.infer<typeof Register>
+export type Join = z.infer<typeof Join>
+export type Welcome = z.infer<typeof Welcome>
+export type Refused = z.infer<typeof Refused>
 
 // Control, node → engine.
 
