@@ -2,10 +2,13 @@
 // 1. The folder itself is 0711: the postgres user has to walk through it to its own part. `postgres/` and `secrets/` are
 //    0700; `runtime/` is 0755, because other users execute what is in it.
 // 2. One engine a folder: a second is refused with the name of the first.
-import { chmod, mkdir, realpath, stat } from 'node:fs/promises'
+import { chmod, mkdir, readFile, realpath, stat } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import type { Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
+import { newId } from '#lib/id.ts'
+import type { Random } from '#lib/random.ts'
+import { createFile } from '#store/keyring-file.ts'
 import { lockFile, readHolder, removeHolder, writeHolder } from '#store/state-folder-lock.ts'
 
 export type StateFolder = {
@@ -112,4 +115,19 @@ export async function firstClosedParent(path: string): Promise<string | undefine
     if (((await stat(at)).mode & 0o001) === 0) return at
   }
   return undefined
+}
+
+/** This engine's own id: made at its first start on this folder, the same ever after. */
+export async function engineIdOf(
+  folder: StateFolder,
+  { clock, random }: { clock: Clock; random: Random },
+): Promise<string> {
+  const path = join(folder.root, 'engine-id')
+  const text = `${newId('eng', clock.now(), random)}\n`
+  await createFile(path, text, random, { unlessThere: true })
+  const id = (await readFile(path, 'utf8')).trim()
+  if (/^eng_[0-9a-z]{26}$/.test(id)) return id
+  throw new AppError('INVALID_STATE', `${path} does not hold an engine's id`, {
+    details: { reason: 'engine_id', next: `Remove it: a new one is made` },
+  })
 }
