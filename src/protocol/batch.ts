@@ -1,0 +1,50 @@
+// Frames of one turn of the loop, written into one slab and handed to the pipe in as few writes as may be.
+//
+// Invariant: a slab is written once, front to back, and never again: the pipe may keep what it was handed.
+import { HEADER_BYTES, FRAME, writeHeader } from '#protocol/frame.ts'
+
+/** Slabs double from one to the other: a pipe that says little holds little. */
+const SLAB_BYTES_FIRST = 4 * 1024
+const SLAB_BYTES_MAX = 256 * 1024
+/** Handed over as soon as it is this long, so that the peer starts while we still fill. */
+const BATCH_BYTES = 128 * 1024
+
+export class Batch {
+  readonly #write: (bytes: Buffer) => void
+  #slab: Buffer = Buffer.alloc(0)
+  #start = 0
+  #end = 0
+
+  constructor(write: (bytes: Buffer) => void) {
+    this.#write = write
+  }
+
+  header(type: number, value: number, id: number): void {
+    this.#room(HEADER_BYTES)
+    writeHeader(this.#slab, this.#end, { type, value, id })
+    this.#end += HEADER_BYTES
+  }
+
+  data(id: number, payload: Buffer): void {
+    this.#room(HEADER_BYTES + payload.length)
+    writeHeader(this.#slab, this.#end, { type: FRAME.data, value: payload.length, id })
+    payload.copy(this.#slab, this.#end + HEADER_BYTES)
+    this.#end += HEADER_BYTES + payload.length
+    if (this.#end - this.#start >= BATCH_BYTES) this.handOver()
+  }
+
+  handOver(): void {
+    if (this.#end === this.#start) return
+    const bytes = this.#slab.subarray(this.#start, this.#end)
+    this.#start = this.#end
+    this.#write(bytes)
+  }
+
+  #room(size: number): void {
+    if (this.#end + size <= this.#slab.length) return
+    this.handOver()
+    const doubled = Math.min(Math.max(this.#slab.length * 2, SLAB_BYTES_FIRST), SLAB_BYTES_MAX)
+    this.#slab = Buffer.allocUnsafeSlow(Math.max(doubled, size))
+    this.#start = this.#end = 0
+  }
+}

@@ -1,0 +1,347 @@
+// Pipe 1: one bidirectional QUIC stream of the quinn addon. The only file that knows the addon's (untyped) API.
+//
+// Invariants
+// 1. One connection carries one stream, opened by the acceptor; a dialler cannot open any (limit 0). The addon hangs,
+//    rather than fails, at its stream limit, so nothing here ever asks for a second one.
+// 2. Who the peer is comes from the handshake (both sides prove an ed25519 key); an id that is none is cut.
+// 3. A dial that is given up closes its endpoint: the addon alone would wait out the idle timeout (15 s).
+import { lookup } from 'node:dns/promises'
+import { createRequire } from 'node:module'
+import { isIPv6 } from 'node:net'
+import type { Clock } from '#lib/clock.ts'
+import { AppError, messageOf } from '#lib/error.ts'
+import { publicKeyOfPeerId, type Identity } from '#protocol/identity.ts'
+import {
+  Closing,
+  GREETING,
+  HANDSHAKE_MS,
+  Inlet,
+  LINGER_MS,
+  awaitGreeting,
+  hand,
+  peerClosed,
+  pipeLost,
+  type DialOptions,
+  type DialOutcome,
+  type ListenOptions,
+  type ListenOutcome,
+  type Pipe,
+} from '#protocol/pipe.ts'
+
+type QuinnStream = {
+  read(max: number): Promise<Uint8Array | null>
+  write(bytes: Uint8Array): Promise<void>
+  finishWrite(): void
+}
+type QuinnConnection = {
+  remoteMultiaddr(): string
+  outboundStream(): Promise<QuinnStream>
+  inboundStream(): Promise<QuinnStream>
+  closed(): Promise<unknown>
+  abort(): void
+}
+type QuinnServer = {
+  inboundConnection(): Promise<QuinnConnection>
+  port(): number
+  abort(): unknown
+}
+type QuinnClient = {
+  outboundConnection(host: string, port: number): Promise<QuinnConnection>
+  abort(): unknown
+}
+type Quinn = {
+  QuinnConfig: new (config: Record<string, unknown>) => object
+  Server: new (config: object, host: string, port: number) => QuinnServer
+  Client: new (config: object, family: number) => QuinnClient
+}
+
+const ADDON = '@chainsafe/libp2p-quic-linux-x64-gnu'
+/** Bytes handed over but not yet taken by the addon, before `write` says wait. */
+const WRITE_AHEAD = 256 * 1024
+const READ_MAX = 256 * 1024
+/** A dead peer is noticed by heartbeats; this is the last line. */
+const IDLE_MS = 15_000
+const KEEP_ALIVE_MS = 4_000
+/** What a peer can make the other side hold: twice the multiplexer's window, once each for bytes and for overhead. */
+const STREAM_WINDOW = 2 << 20
+const SOCKET_BUFFER = 2 << 20
+const FAMILY = { ipv4: 0, ipv6: 1 } as const
+
+export type QuicAvailability = { available: true } | { available: false; reason: string }
+type Loaded = { quinn: Quinn } | { reason: string }
+let loaded: Loaded | undefined
+
+function load(): Loaded {
+  if (loaded) return loaded
+  try {
+    loaded = { quinn: createRequire(import.meta.url)(ADDON) as Quinn }
+  } catch (error) {
+    const what = `${process.platform}-${process.arch}`
+    loaded = {
+      reason: `QUIC needs the addon ${ADDON}, which does not load on this ${what} machine: ${firstLine(error)}`,
+    }
+  }
+  return loaded
+}
+
+/** Whether this machine can do QUIC, and why not. Loads the addon on the first call. */
+export function quicAvailability(): QuicAvailability {
+  const found = load()
+  return 'quinn' in found ? { available: true } : { available: false, reason: found.reason }
+}
+
+function config(quinn: Quinn, identity: Identity, streams: number): object {
+  return new quinn.QuinnConfig({
+    privateKeyProto: identity.libp2pKey,
+    handshakeTimeout: HANDSHAKE_MS,
+    maxIdleTimeout: IDLE_MS,
+    keepAliveInterval: KEEP_ALIVE_MS,
+    maxConcurrentStreamLimit: streams, // how many the peer may open towards us
+    maxStreamData: STREAM_WINDOW,
+    maxConnectionData: STREAM_WINDOW,
+    receiveBufferSize: SOCKET_BUFFER,
+    sendBufferSize: SOCKET_BUFFER,
+  })
+}
+
+/** Listens for QUIC on UDP. Throws UNAVAILABLE when the address cannot be had. */
+export function listenQuic(options: ListenOptions): ListenOutcome {
+  const found = load()
+  if (!('quinn' in found)) return { outcome: 'unavailable', reason: found.reason }
+  const { host, port, identity, clock, onRefused } = options
+  let server: QuinnServer
+  try {
+    server = new found.quinn.Server(config(found.quinn, identity, 0), host, port)
+  } catch (cause) {
+    throw new AppError('UNAVAILABLE', `cannot listen on UDP ${host}:${port}`, {
+      cause,
+      details: { reason: 'LISTEN_FAILED', next: 'free the port, or choose another' },
+    })
+  }
+  let closing = false
+  const take = async (connection: QuinnConnection): Promise<void> => {
+    const end = endOf(connection)
+    if (!end) {
+      connection.abort()
+      throw new AppError('INVALID', 'the peer proved no ed25519 key', {
+        details: { reason: 'PIPE_NO_KEY' },
+      })
+    }
+    const pipe = wrap({ connection, stream: await connection.outboundStream(), ...end, clock })
+    pipe.write(GREETING)
+    hand(pipe, options)
+  }
+  const loop = async (): Promise<void> => {
+    while (!closing) {
+      // A handshake that fails rejects here, and so does a closed server.
+      const connection = await server.inboundConnection().catch(() => undefined)
+      if (connection) take(connection).catch((error) => onRefused?.(refusal(error)))
+      else if (!closing) await clock.sleep(5)
+    }
+  }
+  loop().catch((error) => onRefused?.(refusal(error)))
+  return {
+    outcome: 'listening',
+    listener: {
+      transport: 'quic',
+      port: server.port(),
+      close: async () => {
+        closing = true
+        server.abort()
+      },
+    },
+  }
+}
+
+/** Dials every address family that the name has, at once; the first to greet wins. */
+export async function dialQuic(options: DialOptions): Promise<DialOutcome> {
+  const found = load()
+  if (!('quinn' in found)) return { outcome: 'unavailable', reason: found.reason }
+  const clients: QuinnClient[] = []
+  const giveUp = new AbortController()
+  const give = (reason: string): void => giveUp.abort(reason)
+  const onAbort = (): void => give('the dial was cancelled')
+  options.signal?.addEventListener('abort', onAbort, { once: true })
+  if (options.signal?.aborted) onAbort()
+  const stop = options.clock.after(options.timeoutMs, () =>
+    give(`no answer on UDP within ${options.timeoutMs} ms`),
+  )
+  const given = new Promise<never>((_, reject) => {
+    const refuse = (): void => reject(new Error(String(giveUp.signal.reason)))
+    if (giveUp.signal.aborted) refuse()
+    else giveUp.signal.addEventListener('abort', refuse, { once: true })
+  })
+  given.catch(() => {})
+  let won: QuinnClient | undefined
+  try {
+    const hosts = await Promise.race([resolve(options.host), given])
+    const attempts = hosts.map(async (host) => {
+      const family = isIPv6(host) ? FAMILY.ipv6 : FAMILY.ipv4
+      const client = new found.quinn.Client(config(found.quinn, options.identity, 1), family)
+      clients.push(client)
+      return { client, pipe: await dialOne(client, host, options) }
+    })
+    const { client, pipe } = await Promise.race([Promise.any(attempts), given])
+    won = client
+    return { outcome: 'connected', pipe }
+  } catch (error) {
+    const cause = error instanceof AggregateError ? error.errors[0] : error
+    return { outcome: 'failed', reason: firstLine(cause) }
+  } finally {
+    stop()
+    options.signal?.removeEventListener('abort', onAbort)
+    for (const client of clients) if (client !== won) client.abort()
+  }
+}
+
+/** One address a family, in the resolver's order. */
+async function resolve(host: string): Promise<string[]> {
+  const found = await lookup(host, { all: true, order: 'verbatim' }).catch((error) => {
+    throw new Error(`the name ${host} does not resolve: ${firstLine(error)}`)
+  })
+  const first = (family: number): string[] =>
+    found
+      .filter((each) => each.family === family)
+      .slice(0, 1)
+      .map(({ address }) => address)
+  return [...first(4), ...first(6)]
+}
+
+async function dialOne(client: QuinnClient, host: string, options: DialOptions): Promise<Pipe> {
+  const connection = await client.outboundConnection(host, options.port)
+  const end = endOf(connection)
+  if (!end) {
+    connection.abort()
+    throw new Error('the peer proved no ed25519 key')
+  }
+  const stream = await connection.inboundStream()
+  const { clock } = options
+  return awaitGreeting(wrap({ connection, stream, ...end, clock, release: () => client.abort() }))
+}
+
+type End = { peer: string; remote: { host: string; port: number } }
+
+/** '/ip4/10.0.0.7/udp/443/quic-v1/p2p/12D3Koo…' */
+function endOf(connection: QuinnConnection): End | undefined {
+  const [, , host, , port, , , id] = connection.remoteMultiaddr().split('/')
+  const peer = publicKeyOfPeerId(id ?? '')
+  return peer === undefined ? undefined : { peer, remote: { host: host ?? '', port: Number(port) } }
+}
+
+type Wrapped = End & {
+  connection: QuinnConnection
+  stream: QuinnStream
+  clock: Clock
+  release?: () => void
+}
+
+function wrap({ connection, stream, peer, remote, clock, release }: Wrapped): Pipe {
+  const closing = new Closing()
+  const writer = new Writer(stream)
+  let reading = false
+  const finish = (error: AppError | undefined): void => {
+    if (closing.closed) return
+    writer.stop()
+    connection.abort()
+    release?.()
+    closing.close(error)
+  }
+  const lost = (error: unknown): void => finish(pipeLost(firstLine(error)))
+  const read = async (): Promise<void> => {
+    reading = true
+    while (inlet.hungry && !closing.closed) {
+      const chunk = await stream.read(READ_MAX)
+      if (chunk === null) return finish(writer.ended ? undefined : peerClosed())
+      inlet.push(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength))
+    }
+    reading = false
+  }
+  const inlet = new Inlet(() => {
+    if (inlet.hungry && !reading && !closing.closed) read().catch(lost)
+  })
+  // A read in flight sees the end itself, after what arrived before it; without one this is the only sign.
+  const ended = (): void => {
+    if (!reading) finish(writer.ended ? undefined : peerClosed())
+  }
+  read().catch(lost)
+  connection.closed().then(ended, ended)
+  writer.onError = lost
+  return {
+    transport: 'quic',
+    peer,
+    remote,
+    write: (bytes) => closing.closed || writer.write(bytes),
+    receive: (onData) => inlet.receive(onData),
+    onDrain: (fn) => {
+      writer.onDrain = fn
+    },
+    onClose: (fn) => closing.onClose(fn),
+    destroy: (error) => finish(error),
+    close: () => {
+      if (closing.closed || writer.ended) return
+      writer.end()
+      inlet.receive(() => {}) // what still comes is not wanted, its end is
+      closing.onClose(clock.after(LINGER_MS, () => finish(undefined)))
+    },
+  }
+}
+
+/** Queues what the addon has not taken yet and joins it into as few calls as it can. */
+class Writer {
+  readonly #stream: QuinnStream
+  #queue: Uint8Array[] = []
+  #queued = 0
+  #writing = false
+  #stopped = false
+  ended = false
+  onDrain: () => void = () => {}
+  onError: (error: unknown) => void = () => {}
+
+  constructor(stream: QuinnStream) {
+    this.#stream = stream
+  }
+
+  write(bytes: Uint8Array): boolean {
+    if (this.ended || bytes.length === 0) return true
+    this.#queue.push(bytes)
+    this.#queued += bytes.length
+    this.#start()
+    return this.#queued < WRITE_AHEAD
+  }
+
+  /** Says the end once the queue is empty. */
+  end(): void {
+    this.ended = true
+    this.#start()
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#queue = []
+  }
+
+  #start(): void {
+    if (this.#writing || this.#stopped) return
+    this.#writing = true
+    this.#run().catch((error) => this.onError(error))
+  }
+
+  async #run(): Promise<void> {
+    while (this.#queue.length > 0 && !this.#stopped) {
+      const bytes = this.#queue.length === 1 ? this.#queue[0] : Buffer.concat(this.#queue)
+      this.#queue = []
+      if (!bytes) break
+      await this.#stream.write(bytes)
+      const wasFull = this.#queued >= WRITE_AHEAD
+      this.#queued -= bytes.length
+      if (wasFull && this.#queued < WRITE_AHEAD) this.onDrain()
+    }
+    this.#writing = false
+    if (this.ended && !this.#stopped) this.#stream.finishWrite()
+  }
+}
+
+const refusal = (error: unknown): AppError =>
+  error instanceof AppError ? error : pipeLost(firstLine(error))
+
+const firstLine = (error: unknown): string => messageOf(error).split('\n')[0] ?? ''
