@@ -6,8 +6,8 @@ import { backoffMs } from '#lib/backoff.ts'
 import { AppError, messageOf } from '#lib/error.ts'
 import type { Random } from '#lib/random.ts'
 import type { StoreTarget } from '#store/connect.ts'
-import { postgresBinaries } from '#store/embedded-binaries.ts'
-import { postgresOwner } from '#store/embedded-owner.ts'
+import { postgresBinaries } from '#store/embedded/binaries.ts'
+import { postgresOwner } from '#store/embedded/owner.ts'
 import {
   findPostmaster,
   isAlive,
@@ -19,7 +19,7 @@ import {
   stopPostmaster,
   SUPERUSER,
   untilReady,
-} from '#store/embedded-process.ts'
+} from '#store/embedded/process.ts'
 import { firstClosedParent, type StateFolder } from '#store/state-folder.ts'
 
 /** After a crash Postgres replays its log first; at 1 GiB of it on a slow disk that takes a minute or two. */

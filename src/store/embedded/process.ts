@@ -13,8 +13,8 @@ import pg from 'pg'
 import type { Clock } from '#lib/clock.ts'
 import { AppError, messageOf } from '#lib/error.ts'
 import { sqlState } from '#store/connect.ts'
-import type { Binaries } from '#store/embedded-binaries.ts'
-import type { Owner } from '#store/embedded-owner.ts'
+import type { Binaries } from '#store/embedded/binaries.ts'
+import type { Owner } from '#store/embedded/owner.ts'
 
 const run = promisify(execFile)
 
