@@ -1,0 +1,113 @@
+// One invocation as its host functions see it: arguments, bounded output, pulled input, time, exit.
+import type { Clock } from '#lib/clock.ts'
+import type { Random } from '#lib/random.ts'
+
+/** FN-3: output past these is cut, and the guest runs on. */
+export const STDOUT_BYTES_MAX = 1024 * 1024
+export const STDERR_BYTES_MAX = 256 * 1024
+
+/** Random bytes in one call: larger than any real use, small enough that a guest cannot exhaust its host. */
+export const RANDOM_BYTES_MAX = 16 * 1024 * 1024
+
+/** The largest sleep one wait takes; longer ones loop. */
+const WAIT_MS_MAX = 2 ** 30
+
+export type Guest = {
+  readonly args: readonly string[]
+  readonly env: readonly (readonly [string, string])[]
+  /** Up to `max` bytes of stdin, waiting for some; undefined at the end. */
+  read(max: number): Uint8Array | undefined
+  /** What is past the bound is dropped and marked in `truncated`. */
+  write(to: 'stdout' | 'stderr', bytes: Uint8Array): void
+  /** Wall time in ns since the epoch. */
+  wallNs(): bigint
+  monotonicNs(): bigint
+  /** Blocks until the monotonic clock shows `ns`. */
+  sleepUntil(ns: bigint): void
+  random(count: number): Uint8Array
+  /** Ends the guest: never returns. */
+  exit(code: number): never
+  /** What `exit` was called with; set once. */
+  readonly exitCode: number | undefined
+  readonly truncated: { stdout: boolean; stderr: boolean }
+}
+
+export type GuestPorts = {
+  clock: Clock
+  random: Random
+  /** Sends a chunk that fits. */
+  emit: (to: 'stdout' | 'stderr', bytes: Uint8Array) => void
+  /** Asks for more stdin; empty at the end. */
+  pull: () => Uint8Array
+}
+
+export type GuestInput = {
+  args: string[]
+  env: [string, string][]
+  stdin: Uint8Array
+  stdinWhole: boolean
+}
+
+function stdinOf(input: GuestInput, pull: () => Uint8Array): Guest['read'] {
+  let held = input.stdin
+  let ended = input.stdinWhole
+  return (max) => {
+    if (max === 0) return new Uint8Array(0)
+    if (held.length === 0 && !ended) {
+      held = pull()
+      ended = held.length === 0
+    }
+    if (held.length === 0) return undefined
+    const taken = held.subarray(0, max)
+    held = held.subarray(taken.length)
+    return taken
+  }
+}
+
+/** Nanoseconds from float milliseconds, keeping what a double holds of them. */
+const toNs = (ms: number): bigint => {
+  const whole = Math.floor(ms)
+  return BigInt(whole) * 1_000_000n + BigInt(Math.floor((ms - whole) * 1e6))
+}
+
+const parking = new Int32Array(new SharedArrayBuffer(4))
+
+export function createGuest(input: GuestInput, ports: GuestPorts): Guest {
+  const { clock, random } = ports
+  const left = { stdout: STDOUT_BYTES_MAX, stderr: STDERR_BYTES_MAX }
+  const truncated = { stdout: false, stderr: false }
+  let exitCode: number | undefined
+  const monotonicNs = (): bigint => toNs(clock.monotonic())
+  return {
+    args: input.args,
+    env: input.env,
+    read: stdinOf(input, ports.pull),
+    write(to, bytes) {
+      const fitting = bytes.subarray(0, left[to])
+      if (fitting.length < bytes.length) truncated[to] = true
+      left[to] -= fitting.length
+      if (fitting.length > 0) ports.emit(to, fitting)
+    },
+    wallNs: () => toNs(clock.now()),
+    monotonicNs,
+    sleepUntil(ns) {
+      for (let now = monotonicNs(); now < ns; now = monotonicNs()) {
+        const ms = Number(ns - now) / 1e6
+        Atomics.wait(parking, 0, 0, Math.min(ms, WAIT_MS_MAX))
+      }
+    },
+    random(count) {
+      if (count > RANDOM_BYTES_MAX)
+        throw new Error(`${count} random bytes in one call, over ${RANDOM_BYTES_MAX}`)
+      return random.bytes(count)
+    },
+    exit(code) {
+      exitCode ??= code
+      throw new Error('the guest exits')
+    },
+    get exitCode() {
+      return exitCode
+    },
+    truncated,
+  }
+}

@@ -1,0 +1,129 @@
+// The parent's end of a restricted child: spawned, spoken to in frames, killed, awaited.
+// 1. Its environment is empty; its descriptors are its three pipes.
+// 2. It cannot outlive this object's process (confine.ts), nor this object's `kill`.
+import { type ChildProcess, spawn } from 'node:child_process'
+import { messageOf } from '#lib/error.ts'
+import { BOOTSTRAP, childProgram } from '#wasm/child-program.ts'
+import { confine, type Limits } from '#wasm/confine.ts'
+import { DOWN, type Frame, frameHeader, frameReader } from '#wasm/frames.ts'
+
+export type ChildOptions = {
+  /** Path of the Node binary. */
+  node: string
+  /** '#wasm/runner-child.ts' */
+  entry: string
+  limits: Limits
+  /** MiB of JavaScript heap. */
+  heapMb: number
+  /** Further Node flags: permissions. */
+  flags?: string[]
+  /** No frame from the child may be longer. */
+  frameBytesMax: number
+  onFrame: (frame: Frame) => void
+}
+
+/** How it ended, with the end of what it wrote to stderr. */
+export type ChildEnd = { code: number | null; signal: string | null; stderr: string }
+
+/** Kept of a child's stderr, for the message of a failure. */
+const STDERR_CHARS_MAX = 4096
+
+/** The main thread's stack: guests recurse deeper than Node's 984 KiB; the process limit leaves room above. */
+const STACK_KIB = 7800
+export const STACK_BYTES = 16 * 1024 * 1024
+
+export class RestrictedChild {
+  readonly #process: ChildProcess
+  #stderr = ''
+  /** Set when the child broke the protocol: it is killed and this says why. */
+  #violation: string | undefined
+  readonly ended: Promise<ChildEnd>
+
+  constructor(options: ChildOptions) {
+    const flags = [
+      '--permission',
+      '--disallow-code-generation-from-strings',
+      '--disable-sigusr1',
+      '--no-warnings',
+      '--expose-gc',
+      `--max-old-space-size=${options.heapMb}`,
+      `--stack-size=${STACK_KIB}`,
+      ...(options.flags ?? []),
+      '--input-type=module',
+      '-e',
+      BOOTSTRAP,
+    ]
+    const privileged = process.getuid?.() === 0
+    const [command = '', ...args] = confine([options.node, ...flags], options.limits, privileged)
+    this.#process = spawn(command, args, { env: {}, cwd: '/', stdio: ['pipe', 'pipe', 'pipe'] })
+    this.#listen(options)
+    this.ended = this.#awaitEnd()
+    this.send(DOWN.program, childProgram(options.entry))
+  }
+
+  get pid(): number | undefined {
+    return this.#process.pid
+  }
+
+  get violation(): string | undefined {
+    return this.#violation
+  }
+
+  send(kind: number, payload: Uint8Array): void {
+    const { stdin } = this.#process
+    if (stdin === null || stdin.destroyed) return
+    stdin.cork()
+    stdin.write(frameHeader(kind, payload.length))
+    stdin.write(payload)
+    stdin.uncork()
+  }
+
+  sendJson(kind: number, value: unknown): void {
+    this.send(kind, Buffer.from(JSON.stringify(value)))
+  }
+
+  /** Ends it now; `ended` resolves when it is gone. */
+  kill(): void {
+    this.#process.kill('SIGKILL')
+  }
+
+  #listen({ frameBytesMax, onFrame }: ChildOptions): void {
+    const read = frameReader(frameBytesMax)
+    this.#process.stdout?.on('data', (chunk: Buffer) => {
+      if (this.#violation !== undefined) return
+      try {
+        for (const frame of read(chunk)) onFrame(frame)
+      } catch (error) {
+        this.#violation = messageOf(error)
+        this.kill()
+      }
+    })
+    this.#process.stderr?.on('data', (chunk: Buffer) => {
+      this.#stderr = (this.#stderr + chunk.toString('utf8')).slice(-STDERR_CHARS_MAX)
+    })
+    // Writing to a child that has just ended fails; its end is reported by `ended`.
+    this.#process.stdin?.on('error', () => {})
+  }
+
+  #awaitEnd(): Promise<ChildEnd> {
+    return new Promise((resolve) => {
+      this.#process.once('error', (error) =>
+        resolve({ code: null, signal: null, stderr: messageOf(error) }),
+      )
+      this.#process.once('close', (code, signal) =>
+        resolve({ code, signal, stderr: this.#stderr.trim() }),
+      )
+    })
+  }
+}
+
+/** Whether a child ended for want of memory, by what V8 said last. */
+export const endedForMemory = (end: ChildEnd): boolean =>
+  /heap out of memory|out of memory|allocation failed/i.test(end.stderr)
+
+/** 'signal SIGKILL', 'code 1: <first line of stderr>'. */
+export function describeEnd(end: ChildEnd): string {
+  const how = end.signal === null ? `code ${end.code}` : `signal ${end.signal}`
+  const line = end.stderr.split('\n').find((one) => /error|fatal|fail/i.test(one))
+  return line === undefined ? how : `${how}: ${line.trim().slice(0, 300)}`
+}

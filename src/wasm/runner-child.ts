@@ -1,0 +1,114 @@
+// The program of a runner's child: compiles one artifact, then runs invocations of it one after the other.
+// 1. It holds no rights: no files, no network, no processes, no environment, no code from strings.
+// 2. It ends when its parent closes the pipe; in mid-invocation the kernel ends it with its parent.
+import { Buffer } from 'node:buffer'
+import vm from 'node:vm'
+import { systemClock } from '#lib/clock.ts'
+import { systemRandom } from '#lib/random.ts'
+import { decodeArtifact } from '#wasm/artifact.ts'
+import { parseJson, receive, send, sendJson } from '#wasm/child-pipe.ts'
+import { execute, type Instantiate, type Program } from '#wasm/execute.ts'
+import { DOWN, type GuestResult, type Invoke, type LoadRequest, UP } from '#wasm/frames.ts'
+import { createGuest } from '#wasm/guest.ts'
+import { limitMemory } from '#wasm/limit-memory.ts'
+
+/** Garbage of finished instances (mostly their memories) that may gather before it is collected. */
+const GARBAGE_BYTES_MAX = 32 * 1024 * 1024
+
+/** The language's own globals, and the few others that generated glue and this program need. */
+const KEPT = new Set(
+  (
+    'Object Function Array Number parseFloat parseInt Infinity NaN undefined Boolean String Symbol Date ' +
+    'Promise RegExp Error AggregateError EvalError RangeError ReferenceError SyntaxError TypeError URIError ' +
+    'globalThis JSON Math Intl ArrayBuffer Atomics Uint8Array Int8Array Uint16Array Int16Array Uint32Array ' +
+    'Int32Array BigUint64Array BigInt64Array Uint8ClampedArray Float32Array Float64Array Float16Array DataView ' +
+    'Map BigInt Set Iterator WeakMap WeakSet Proxy Reflect FinalizationRegistry WeakRef isFinite isNaN ' +
+    'SuppressedError SharedArrayBuffer WebAssembly TextEncoder TextDecoder performance'
+  ).split(' '),
+)
+
+/** Removes what is Node's from the global object, `process` and `Buffer` first of all. */
+function scrubGlobals(): void {
+  for (const key of Object.getOwnPropertyNames(globalThis))
+    if (!KEPT.has(key)) Reflect.deleteProperty(globalThis, key)
+  // Node's console writes to fd 1, which carries frames.
+  const silent = (): void => {}
+  const console = { log: silent, error: silent, warn: silent, info: silent, debug: silent }
+  Object.defineProperty(globalThis, 'console', { value: console })
+}
+
+const isInstantiate = (value: unknown): value is Instantiate => typeof value === 'function'
+
+function instantiatorOf(glue: string): Instantiate {
+  // A script, not a module: without a loader it has no `import` of its own either.
+  const value: unknown = new vm.Script(glue, { filename: 'glue.js' }).runInThisContext()
+  if (!isInstantiate(value)) throw new Error('the glue defines no function')
+  return value
+}
+
+function load(bytes: Uint8Array, memMb: number): Program {
+  const artifact = decodeArtifact(bytes)
+  const modules = artifact.modules.map(
+    ({ name, bytes: module }) =>
+      [name, new WebAssembly.Module(new Uint8Array(limitMemory(module, memMb)))] as const,
+  )
+  if (artifact.kind === 'component') {
+    const instantiate = instantiatorOf(artifact.glue)
+    return { kind: 'component', imports: artifact.imports, instantiate, modules: new Map(modules) }
+  }
+  const module = modules[0]?.[1]
+  if (module === undefined) throw new Error('the artifact holds no module')
+  return { kind: 'preview1', module }
+}
+
+function pull(): Uint8Array {
+  send(UP.want, new Uint8Array(0))
+  const { kind, payload } = receive()
+  if (kind !== DOWN.stdin) throw new Error(`frame ${kind} in place of stdin`)
+  return payload
+}
+
+function invoke(program: Program, request: Invoke): GuestResult {
+  const began = systemClock.monotonic()
+  const guest = createGuest(
+    { ...request, stdin: Buffer.from(request.stdin, 'base64') },
+    { clock: systemClock, random: systemRandom, pull, emit: (to, bytes) => send(UP[to], bytes) },
+  )
+  const { end, memPeakBytes } = execute(program, guest)
+  return {
+    ...end,
+    durationMs: systemClock.monotonic() - began,
+    memPeakBytes,
+    stdoutTruncated: guest.truncated.stdout,
+    stderrTruncated: guest.truncated.stderr,
+  }
+}
+
+const messageOf = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error)
+
+/** Loads the artifact that comes next, then serves invocations until the pipe closes. */
+export function main(collect: () => void): never {
+  scrubGlobals()
+  send(UP.ready, new Uint8Array(0))
+  const { memMb } = parseJson(receive().payload) as LoadRequest
+  let program: Program
+  try {
+    program = load(receive().payload, memMb)
+  } catch (error) {
+    sendJson(UP.loaded, { error: messageOf(error) })
+    throw error
+  }
+  sendJson(UP.loaded, {})
+  let garbageBytes = 0
+  for (;;) {
+    // Our own parent made this frame by the same type.
+    const result = invoke(program, parseJson(receive().payload) as Invoke)
+    sendJson(UP.result, result)
+    garbageBytes += result.memPeakBytes
+    if (garbageBytes > GARBAGE_BYTES_MAX) {
+      collect()
+      garbageBytes = 0
+    }
+  }
+}

@@ -1,0 +1,311 @@
+// A runner: one restricted child bound to one artifact.
+// 1. One invocation at a time; each gets a fresh instance.
+// 2. The parent holds the clock: at the cap the child is killed, and the runner is dead from then on.
+// 3. A guest's doing is an outcome; the runner's own failure is `fault` and never told as the guest's.
+import type { Cancel, Clock } from '#lib/clock.ts'
+import { AppError, messageOf } from '#lib/error.ts'
+import { DOWN, type Frame, type GuestResult, type Invoke, UP } from '#wasm/frames.ts'
+import { STDERR_BYTES_MAX, STDOUT_BYTES_MAX } from '#wasm/guest.ts'
+import type { Measured, RunOutcome } from '#wasm/outcome.ts'
+import {
+  describeEnd,
+  endedForMemory,
+  RestrictedChild,
+  STACK_BYTES,
+} from '#wasm/restricted-child.ts'
+
+export type RunnerOptions = {
+  /** From `prepare`. */
+  artifact: Uint8Array
+  /** Cap of each of the guest's memories, MiB. */
+  memMb: number
+  /** Path of the Node binary. */
+  node: string
+  clock: Clock
+}
+
+export type InvokeSpec = {
+  /** After argv[0], which is `program`. */
+  args: string[]
+  program?: string
+  env: Record<string, string>
+  stdin: Uint8Array | AsyncIterable<Uint8Array>
+  timeoutMs: number
+  /** At most 1 MiB in all; what is past it is cut, and the outcome says so. */
+  onStdout(chunk: Uint8Array): void
+  /** At most 256 KiB in all. */
+  onStderr(chunk: Uint8Array): void
+  signal?: AbortSignal
+}
+
+/** A child starts in 50 ms and compiles 17 MB in a second; ten times that under load. */
+const START_MS_MAX = 20_000
+
+/** Stdin up to this size travels with the invocation; more is sent as the guest asks. */
+const STDIN_INLINE_BYTES = 256 * 1024
+
+/** MiB of JavaScript heap: the glue, its handles and the host's buffers. */
+const HEAP_MB = 160
+
+/** Node's own private memory before any guest (measured 575 MB, mostly reserved), its heap, compiled code. */
+const OVERHEAD_BYTES = 1024 * 1024 * 1024
+
+/** A child needs its pipes and what Node opens for its event loop. */
+const FILES_MAX = 32
+
+/** The longest frame: a whole stdout in one write. */
+const FRAME_BYTES_MAX = STDOUT_BYTES_MAX + 1024
+
+type Ending = { kind: 'timeout' | 'cancelled' | 'fault'; message: string }
+
+type Running = {
+  spec: InvokeSpec
+  began: number
+  left: { stdout: number; stderr: number }
+  input: AsyncIterator<Uint8Array>
+  ending: Ending | undefined
+  settle(outcome: RunOutcome): void
+}
+
+const MIB = 1024 * 1024
+
+async function* chunksOf(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < bytes.length; at += STDIN_INLINE_BYTES)
+    yield bytes.subarray(at, at + STDIN_INLINE_BYTES)
+}
+
+const unmeasured = (durationMs: number): Measured => ({
+  durationMs,
+  memPeakMb: null,
+  stdoutTruncated: false,
+  stderrTruncated: false,
+  fuelUsed: null,
+})
+
+export class Runner {
+  readonly #child: RestrictedChild
+  readonly #clock: Clock
+  #running: Running | undefined
+  #dead: string | undefined
+  #onReady: () => void = () => {}
+  #onLoaded: (error: string | undefined) => void = () => {}
+  /** Resolves with the reason when the child is gone. */
+  readonly ended: Promise<string>
+
+  private constructor({ node, clock, memMb }: Pick<RunnerOptions, 'node' | 'clock' | 'memMb'>) {
+    this.#clock = clock
+    this.#child = new RestrictedChild({
+      node,
+      entry: '#wasm/runner-child.ts',
+      heapMb: HEAP_MB,
+      frameBytesMax: FRAME_BYTES_MAX,
+      limits: {
+        dataBytes: memMb * MIB + OVERHEAD_BYTES,
+        stackBytes: STACK_BYTES,
+        filesMax: FILES_MAX,
+      },
+      onFrame: (frame) => this.#onFrame(frame),
+    })
+    this.ended = this.#watch()
+  }
+
+  /**
+   * A runner that has compiled its artifact. Throws INVALID (BAD_ARTIFACT) for an artifact that does not load,
+   * UNAVAILABLE (RUNNER_FAILED) when the child does not start.
+   */
+  static async start(options: RunnerOptions): Promise<Runner> {
+    const runner = new Runner(options)
+    await runner.load(options)
+    return runner
+  }
+
+  /** A child that waits for its artifact: `load` it later. Its memory backstop is that of `memMb`. */
+  static async blank(options: Omit<RunnerOptions, 'artifact'>): Promise<Runner> {
+    const runner = new Runner(options)
+    await runner.#within((done) => (runner.#onReady = done))
+    return runner
+  }
+
+  /** Binds a blank runner. Once only. */
+  async load({ artifact, memMb }: Pick<RunnerOptions, 'artifact' | 'memMb'>): Promise<void> {
+    this.#child.sendJson(DOWN.load, { memMb })
+    this.#child.send(DOWN.bytes, artifact)
+    const error = await this.#within<string | undefined>((done) => (this.#onLoaded = done))
+    if (error === undefined) return
+    await this.close()
+    throw new AppError('INVALID', `the artifact does not load: ${error}`, {
+      details: { reason: 'BAD_ARTIFACT', next: 'deploy the function again' },
+    })
+  }
+
+  get pid(): number | undefined {
+    return this.#child.pid
+  }
+
+  /** A dead runner stays dead: start another. */
+  get state(): 'idle' | 'busy' | 'dead' {
+    if (this.#dead !== undefined) return 'dead'
+    return this.#running === undefined ? 'idle' : 'busy'
+  }
+
+  /** Runs one invocation. Throws INVALID_STATE when one is under way; everything else is an outcome. */
+  async invoke(spec: InvokeSpec): Promise<RunOutcome> {
+    if (this.#running !== undefined)
+      throw new AppError('INVALID_STATE', 'the runner is busy: it runs one invocation at a time', {
+        details: { reason: 'RUNNER_BUSY', next: 'wait for it, or start another runner' },
+      })
+    if (this.#dead !== undefined)
+      return { ...unmeasured(0), kind: 'fault', message: `the runner is dead: ${this.#dead}` }
+    if (spec.signal?.aborted === true)
+      return { ...unmeasured(0), kind: 'cancelled', message: messageOf(spec.signal.reason) }
+    const began = this.#clock.monotonic()
+    const timer = this.#clock.after(spec.timeoutMs, () =>
+      this.#end({ kind: 'timeout', message: `killed after ${spec.timeoutMs} ms` }),
+    )
+    const onAbort = (): void =>
+      this.#end({ kind: 'cancelled', message: messageOf(spec.signal?.reason) })
+    spec.signal?.addEventListener('abort', onAbort, { once: true })
+    try {
+      return await new Promise<RunOutcome>((settle) => this.#begin({ spec, began, settle }))
+    } finally {
+      timer()
+      spec.signal?.removeEventListener('abort', onAbort)
+    }
+  }
+
+  /** Ends the child; an invocation under way ends as `cancelled`. Resolves when the process is gone. */
+  async close(): Promise<void> {
+    if (this.#running !== undefined)
+      this.#end({ kind: 'cancelled', message: 'the runner was closed' })
+    this.#dead ??= 'closed'
+    this.#child.kill()
+    await this.ended
+  }
+
+  #begin({ spec, began, settle }: Pick<Running, 'spec' | 'began' | 'settle'>): void {
+    const whole = spec.stdin instanceof Uint8Array && spec.stdin.length <= STDIN_INLINE_BYTES
+    const inline = spec.stdin instanceof Uint8Array && whole ? Buffer.from(spec.stdin) : Buffer.of()
+    const stdin = spec.stdin instanceof Uint8Array ? chunksOf(spec.stdin) : spec.stdin
+    const left = { stdout: STDOUT_BYTES_MAX, stderr: STDERR_BYTES_MAX }
+    const input = stdin[Symbol.asyncIterator]()
+    this.#running = { spec, began, settle, left, input, ending: undefined }
+    const request: Invoke = {
+      args: [spec.program ?? 'function', ...spec.args],
+      env: Object.entries(spec.env),
+      stdin: inline.toString('base64'),
+      stdinWhole: whole,
+    }
+    this.#child.sendJson(DOWN.invoke, request)
+  }
+
+  /** Kills the child in mid-invocation; the outcome follows when it is gone. The first reason stands. */
+  #end(ending: Ending): void {
+    if (this.#running === undefined) return
+    this.#running.ending ??= ending
+    this.#dead ??= ending.message
+    this.#child.kill()
+  }
+
+  #settle(outcome: RunOutcome): void {
+    const running = this.#running
+    if (running === undefined) return
+    this.#running = undefined
+    running.settle(outcome)
+    // The source may wait for ever: its end is its own affair.
+    running.input.return?.().then(undefined, () => {})
+  }
+
+  #onFrame({ kind, payload }: Frame): void {
+    if (kind === UP.ready) return this.#onReady()
+    if (kind === UP.loaded) {
+      const { error } = JSON.parse(payload.toString('utf8')) as { error?: string }
+      return this.#onLoaded(error)
+    }
+    const running = this.#running
+    if (running === undefined) throw new Error(`frame ${kind} outside an invocation`)
+    if (kind === UP.stdout) return this.#output(running, 'stdout', payload)
+    if (kind === UP.stderr) return this.#output(running, 'stderr', payload)
+    if (kind === UP.want) return void this.#feed(running)
+    if (kind === UP.result) return this.#onResult(running, payload)
+    throw new Error(`unknown frame ${kind}`)
+  }
+
+  #output(running: Running, to: 'stdout' | 'stderr', chunk: Buffer): void {
+    running.left[to] -= chunk.length
+    // The child cuts; one that does not is not running our program any more.
+    if (running.left[to] < 0) throw new Error(`${to} past its limit`)
+    if (running.ending !== undefined) return
+    if (to === 'stdout') running.spec.onStdout(chunk)
+    else running.spec.onStderr(chunk)
+  }
+
+  async #feed(running: Running): Promise<void> {
+    try {
+      let next = await running.input.next()
+      while (next.done !== true && next.value.length === 0) next = await running.input.next()
+      if (this.#running !== running) return
+      this.#child.send(DOWN.stdin, next.done === true ? new Uint8Array(0) : next.value)
+    } catch (error) {
+      if (this.#running !== running) return
+      this.#end({ kind: 'fault', message: `stdin failed: ${messageOf(error)}` })
+    }
+  }
+
+  #onResult(running: Running, payload: Buffer): void {
+    // A result that crosses the kill: the kill stands, the child is going.
+    if (running.ending !== undefined) return
+    const result = JSON.parse(payload.toString('utf8')) as GuestResult
+    const measured: Measured = {
+      durationMs: result.durationMs,
+      memPeakMb: result.memPeakBytes / MIB,
+      stdoutTruncated: result.stdoutTruncated,
+      stderrTruncated: result.stderrTruncated,
+      fuelUsed: null,
+    }
+    this.#settle(
+      result.kind === 'exited'
+        ? { ...measured, kind: 'exited', exitCode: result.exitCode }
+        : { ...measured, kind: result.kind, message: result.message },
+    )
+  }
+
+  async #watch(): Promise<string> {
+    const end = await this.#child.ended
+    const why = this.#dead ?? this.#child.violation ?? `its process ended: ${describeEnd(end)}`
+    this.#dead = why
+    const running = this.#running
+    if (running === undefined) return why
+    const measured = unmeasured(this.#clock.monotonic() - running.began)
+    if (running.ending !== undefined) this.#settle({ ...measured, ...running.ending })
+    else if (endedForMemory(end))
+      this.#settle({ ...measured, kind: 'memory', message: 'the guest exhausted its process' })
+    else this.#settle({ ...measured, kind: 'fault', message: `the runner failed: ${why}` })
+    return why
+  }
+
+  /** Waits for one frame of the start, for the child's end, or for the deadline, whichever is first. */
+  async #within<T = void>(arm: (done: (value: T) => void) => void): Promise<T> {
+    let cancel: Cancel = () => {}
+    const failed = new Promise<never>((_, reject) => {
+      const fail = (why: string): void =>
+        reject(
+          new AppError('UNAVAILABLE', `the runner did not start: ${why}`, {
+            details: {
+              reason: 'RUNNER_FAILED',
+              next: 'look at the node: memory, prlimit, setpriv',
+            },
+          }),
+        )
+      cancel = this.#clock.after(START_MS_MAX, () => fail(`no answer in ${START_MS_MAX} ms`))
+      void this.ended.then(fail)
+    })
+    try {
+      return await Promise.race([new Promise<T>((done) => arm(done)), failed])
+    } catch (error) {
+      await this.close()
+      throw error
+    } finally {
+      cancel()
+    }
+  }
+}

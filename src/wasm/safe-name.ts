@@ -1,0 +1,32 @@
+// Names that may reach generated JavaScript.
+// 1. The glue generator writes core import and export names into its output unescaped: a quote, a backslash,
+//    a line break, a brace or a star in a name would be program text of the attacker's choice.
+// 2. So every name of every module is checked, before any glue is made or evaluated anywhere.
+import { refuse } from '#wasm/binary-cursor.ts'
+
+/** Core names: what compilers emit (mangled names, 'cabi_post_…', '[resource-drop]…'), no quotes, no braces. */
+const SAFE_CORE_NAME = /^[A-Za-z0-9_$.@:/#\-[\]<>=,|+ ]*$/
+
+/** Component names: labels, interface names with versions, '[method]x.y'; none of 'url=<…>' and its kin. */
+const SAFE_COMPONENT_NAME = /^[A-Za-z0-9.@:/\-[\]_+]+$/
+
+/** Longer names are no compiler's; a bound keeps messages and glue small. */
+const NAME_CHARS_MAX = 4096
+
+/** Shows a hostile name in a message: escaped and cut. */
+export const quoted = (text: string): string =>
+  JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text)
+
+function check(text: string, what: string, safe: RegExp): void {
+  if (text.length <= NAME_CHARS_MAX && safe.test(text) && text !== '__proto__') return
+  throw refuse(
+    'UNSAFE_NAME',
+    `${what} ${quoted(text)} holds characters outside the safe set ${safe.source}`,
+    'build with a standard toolchain, which emits no such names',
+  )
+}
+
+export const checkCoreName = (text: string, what: string): void => check(text, what, SAFE_CORE_NAME)
+
+export const checkComponentName = (text: string, what: string): void =>
+  check(text, what, SAFE_COMPONENT_NAME)
