@@ -1,0 +1,48 @@
+// How a failure is told: `CODE: message` and the next step on stderr, an exit code, and one JSON object under --json.
+import { AppError, messageOf, type Code } from '#lib/error.ts'
+
+/** CP-10, and 130 for Ctrl-C as shells have it. */
+export const EXIT = { ok: 0, failed: 1, usage: 2, signedOut: 77, timedOut: 124, interrupted: 130 }
+
+export type Failure = {
+  /** What is printed before the colon: the finer reason when there is one (D52). */
+  code: string
+  message: string
+  /** Further faults, one a line. */
+  also: string[]
+  next: string | undefined
+  exitCode: number
+  /** The closed code, for programs. */
+  kind: Code
+}
+
+/** The person pressed Ctrl-C: nothing to explain. */
+export class Interrupted extends Error {}
+
+export function failureOf(error: unknown): Failure {
+  if (error instanceof AppError) {
+    const { reason, next, also } = error.details
+    return {
+      code: reason ?? error.code,
+      message: error.message,
+      also: Array.isArray(also) ? also.map(String) : [],
+      next,
+      exitCode: error.code === 'UNAUTHENTICATED' ? EXIT.signedOut : EXIT.failed,
+      kind: error.code,
+    }
+  }
+  const message = messageOf(error)
+  return { code: 'INTERNAL', message, also: [], next: undefined, exitCode: 1, kind: 'INTERNAL' }
+}
+
+/** Lines for stderr, without a line end. */
+export function failureText(failure: Failure): string {
+  const lines = [`${failure.code}: ${failure.message}`, ...failure.also.map((text) => `  ${text}`)]
+  if (failure.next !== undefined) lines.push(`  → ${failure.next}`)
+  return lines.join('\n')
+}
+
+/** The object that --json prints on stdout instead of a result. */
+export function failureJson({ kind, code, message, also, next }: Failure): object {
+  return { error: { code: kind, reason: code, message, also, next: next ?? null } }
+}

@@ -1,0 +1,72 @@
+// Flags that every command has, and the shape of its help (CP-10).
+import type { Role } from '#api/base.ts'
+
+/** The contract's ROLES, which would load it. */
+export const ROLE_NAMES: readonly Role[] = ['guest', 'member', 'admin', 'owner']
+
+/** `--json` and `--org-id`: what each command that calls the engine takes. */
+export type CommonFlags = { readonly json: boolean; readonly orgId?: string }
+
+export const json = {
+  kind: 'boolean',
+  brief: 'Print JSON: full ids, exact times, no styling',
+  default: false,
+  withNegated: false,
+} as const
+
+export const orgId = {
+  kind: 'parsed',
+  parse: String,
+  brief: 'The organization, by id or slug',
+  placeholder: 'org',
+  optional: true,
+} as const
+
+export const common = { json, orgId }
+
+export const yes = {
+  kind: 'boolean',
+  brief: 'Do not ask',
+  default: false,
+  withNegated: false,
+} as const
+
+/** An optional flag with a text value. */
+export const text = (brief: string, placeholder: string) =>
+  ({ kind: 'parsed', parse: String, brief, placeholder, optional: true }) as const
+
+/** A whole number; what is none becomes NaN, which the contract refuses with the field and its range. */
+export const number = (brief: string, placeholder = 'n') =>
+  ({
+    kind: 'parsed',
+    parse: (input: string) => (/^-?\d+(\.\d+)?$/.test(input) ? Number(input) : Number.NaN),
+    brief,
+    placeholder,
+    optional: true,
+  }) as const
+
+/** A flag that is either there or not. */
+export const flag = (brief: string) =>
+  ({ kind: 'boolean', brief, default: false, withNegated: false }) as const
+
+/** One required positional argument. */
+export const argument = (placeholder: string, brief: string) =>
+  ({ parse: String, placeholder, brief }) as const
+
+const EXIT_CODES = '0 ok · 1 failed · 2 the command line could not be read · 77 not signed in'
+
+/** The help of a command: what it does, more about it, examples, exit codes. */
+export function docs(spec: {
+  brief: string
+  more?: string
+  examples: readonly string[]
+  exitCodes?: string
+}): { brief: string; fullDescription: string } {
+  const parts = [
+    `${spec.brief}.`,
+    ...(spec.more === undefined ? [] : [spec.more]),
+    `Examples:\n${spec.examples.map((example) => `  $ ${example}`).join('\n')}`,
+    `Exit codes: ${spec.exitCodes ?? EXIT_CODES}`,
+  ]
+  return { brief: spec.brief, fullDescription: parts.join('\n\n') }
+}
