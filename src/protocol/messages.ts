@@ -9,7 +9,7 @@ import { z } from 'zod'
 export const PROTOCOL_VERSION = 1
 export const PROTOCOL_VERSIONS: readonly number[] = [1]
 
-const bytes = z.instanceof(Uint8Array)
+const bytes: z.ZodType<Uint8Array> = z.instanceof(Uint8Array)
 const count = z.number().int().nonnegative()
 const text = (max: number): z.ZodString => z.string().max(max)
 

@@ -9,6 +9,8 @@ export const FLEET_MEDIUM = 5_000
 export const ACKS_MISSED_MAX = 3
 /** NODE_UNREACHABLE_AFTER (D18): silence after which a node is unreachable; at least three beats. */
 export const UNREACHABLE_AFTER_MS = 20_000
+/** An engine whose beat stood still this long, by the observer's own monotonic time, is dead: its sessions are over. */
+export const ENGINE_DEAD_AFTER_MS = 10_000
 /** ND-4: a dial is dropped after this. */
 export const DIAL_TIMEOUT_MS = 3_000
 /** ND-4: in the first minute failed dials back off to this, so that a restarted engine is found at once. */
