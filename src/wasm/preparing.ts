@@ -2,6 +2,7 @@
 // 1. Names and imports are checked by our own reader before the generator sees the bytes.
 // 2. The core modules that the generator emits are checked again before its glue goes anywhere.
 // 3. The glue is never evaluated here.
+import { messageOf } from '#lib/error.ts'
 import { checkMagic } from '#wasm/check.ts'
 import { type Artifact, encodeArtifact } from '#wasm/artifact.ts'
 import { refuse } from '#wasm/binary-cursor.ts'
@@ -44,7 +45,17 @@ function scriptOf(minified: string): string {
 function checkModule(bytes: Uint8Array, memMb: number): Uint8Array {
   const module = readCoreModule(bytes)
   for (const { minPages } of module.memories) checkMinimum(minPages, memMb)
+  checkValid(bytes)
   return watchGrowth(bytes)
+}
+
+/** V8 decides what is valid; its message names the byte. */
+function checkValid(bytes: Uint8Array): void {
+  try {
+    void new WebAssembly.Module(new Uint8Array(bytes))
+  } catch (error) {
+    throw refuse('MALFORMED', `the module is not valid: ${messageOf(error).slice(0, 400)}`)
+  }
 }
 
 /** The generator's own refusals carry their text as `payload`. */
