@@ -318,7 +318,8 @@ describe('image-filter/image-filter.wasm', () => {
     const header = Buffer.from('P6\n512 256\n255\n')
     assert.ok(stdout.subarray(0, header.length).equals(header))
     assert.equal(stdout.length, header.length + 512 * 256 * 3)
-    assert.ok(outcome.memPeakMb !== null && outcome.memPeakMb <= memMb, `${outcome.memPeakMb} MiB`)
+    const peak = outcome.memPeakMb ?? 0
+    assert.ok(peak > 30 && peak <= memMb, `${peak} MiB`)
   })
 
   const refusals: { args?: string[]; input?: string; code: number; says: RegExp }[] = [
@@ -458,7 +459,8 @@ for (const file of ['probe/probe.wasm', 'probe/probe.core.wasm']) {
       const ran = await invoke(runner, ['eat', 'forever'])
       assert.equal(ran.code, 12)
       assert.match(ran.stderr, /memory.grow was refused/)
-      assert.ok(ran.outcome.memPeakMb !== null && ran.outcome.memPeakMb <= memMb)
+      const peak = ran.outcome.memPeakMb ?? 0
+      assert.ok(peak > memMb - 1 && peak <= memMb, `${peak} MiB`)
     })
 
     test('FN-4 spinning and sleeping for ever end at the cap as timeout', async () => {
