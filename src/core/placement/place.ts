@@ -96,33 +96,45 @@ export function fits(node: PlacementNode, work: Workload): Fit {
 
 /** Whether the node could run it once it is up, accepted and has room: worth waiting for (D43). */
 export function couldEverFit(node: PlacementNode, work: Workload): boolean {
-  const fit = fits({ ...node, usedCpuMillis: 0, usedMemMb: 0 }, work)
-  return fit.ok || (fit.check === 'schedulable' && fit.bucket !== 'excluded')
+  const empty = { ...node, usedCpuMillis: 0, usedMemMb: 0 }
+  return CHECKS.every((name) => {
+    const fit = rules[name](empty, work)
+    return fit.ok || (name === 'schedulable' && fit.bucket !== 'excluded')
+  })
+}
+
+export type RankDeps = {
+  random: Random
+  /** Ids of nodes that hold the workload's bytes already. */
+  cached: ReadonlySet<string>
+  /** Ids of nodes that failed of themselves a moment ago: tried when nothing else fits. */
+  avoid?: ReadonlySet<string>
 }
 
 /**
  * Candidates in the order to try: nodes that already hold the bytes first, then the tightest fit, so that
- * big room stays whole; the first BEST_FEW are shuffled. The same nodes, work and seed give the same order.
+ * big room stays whole; the best few of the first kind are shuffled. The same nodes, work and seed give the
+ * same order, however the nodes were listed.
  */
 export function rank(
   nodes: readonly PlacementNode[],
   work: Workload,
-  deps: { random: Random; cached: ReadonlySet<string> },
+  deps: RankDeps,
 ): PlacementNode[] {
   const slack = (n: PlacementNode): number =>
     ((n.cpuMillis ?? 0) - n.usedCpuMillis - work.cpuMillis) / 1000 +
     ((n.memMb ?? 0) - n.usedMemMb - work.memMb) / 1024
+  const kind = (n: PlacementNode): number =>
+    (deps.avoid?.has(n.id) ? 2 : 0) + (deps.cached.has(n.id) ? 0 : 1)
   const scored = nodes
     .filter((node) => fits(node, work).ok)
-    .map((node) => ({ node, cached: deps.cached.has(node.id) ? 0 : 1, slack: slack(node) }))
-    .toSorted(
-      (a, b) => a.cached - b.cached || a.slack - b.slack || (a.node.id < b.node.id ? -1 : 1),
-    )
-    .map(({ node }) => node)
-  const few = scored.slice(0, BEST_FEW)
-  const shuffled: PlacementNode[] = []
+    .map((node) => ({ node, kind: kind(node), slack: slack(node) }))
+    .toSorted((a, b) => a.kind - b.kind || a.slack - b.slack || (a.node.id < b.node.id ? -1 : 1))
+  const few = scored.slice(0, BEST_FEW).filter((one) => one.kind === scored[0]?.kind)
+  const rest = scored.slice(few.length)
+  const shuffled: typeof scored = []
   while (few.length > 0) shuffled.push(...few.splice(deps.random.below(few.length), 1))
-  return [...shuffled, ...scored.slice(BEST_FEW)]
+  return [...shuffled, ...rest].map(({ node }) => node)
 }
 
 export type Explained = { node: PlacementNode; fit: Fit }

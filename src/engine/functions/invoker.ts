@@ -1,5 +1,6 @@
-// What the procedures ask of the part that runs functions: one invocation, from admission to its outcome.
+// What the rest of the engine asks of the part that runs functions.
 import type { Outcome } from '#protocol/messages.ts'
+import type { Prepared } from '#engine/functions/artifacts.ts'
 
 export type InvokeRequest = {
   orgId: string
@@ -29,4 +30,16 @@ export type Invoker = {
   invoke(request: InvokeRequest): Promise<Invoked>
   /** Something may have freed room or brought a node up: waiting invocations look again. */
   wake(): void
+  /** Checks and prepares what is to be deployed; see `Artifacts.deploy`. */
+  prepare(bytes: Uint8Array, memMb: number): Promise<Prepared>
+  /** The function runs another version now, or none: slots of others go as soon as they are idle. */
+  supersede(functionId: string, currentVersionId: string | undefined): void
+  /** One pass over the slots: adopts, forgets, gives back what was idle for SLOT_IDLE_MS. */
+  tidySlots(): Promise<Record<string, unknown>>
+  /** Writes the history that was not written yet; returns how many rows. */
+  flushHistory(): Promise<number>
+  /** Invocations under way, for a shutdown that waits. */
+  running(): number
+  /** Stops listening to the gateway and flushes the history. Invocations under way are the caller's to wait for. */
+  stop(): Promise<void>
 }

@@ -1,0 +1,162 @@
+// Preparing components, and finding what was prepared.
+// 1. At most PREPARING_MAX children at once; WAITING_MAX more wait; beyond that callers hear UNAVAILABLE and when to come
+//    back.
+// 2. Equal preparations at one time are one.
+// 3. Bytes are in the blob store before a row names them, and a row is believed only while its bytes are there.
+import type { Readable } from 'node:stream'
+import { PREPARE_DEADLINE_MS } from '#core/function/limits.ts'
+import { sha256Hex } from '#lib/bytes.ts'
+import { AppError } from '#lib/error.ts'
+import type { Blobs } from '#store/blobs.ts'
+import { type ArtifactRow, findArtifact, saveArtifact } from '#store/components.ts'
+import type { Store, Tx } from '#store/connect.ts'
+import { PREPARER, type PrepareOutcome } from '#wasm/prepare.ts'
+
+/** A preparation keeps one core busy and may take a gigabyte. */
+const PREPARING_MAX = 2
+/** Those that wait hold their bytes: with FN-1's 8 MiB this is 128 MiB. */
+const WAITING_MAX = 16
+/** About what one preparation takes: a place in the line is free by then. */
+const RETRY_AFTER_MS = 2_000
+
+export type Prepare = (
+  bytes: Uint8Array,
+  options: { memMb: number; deadlineMs: number },
+) => Promise<PrepareOutcome>
+
+export type Prepared = {
+  componentSha256: string
+  artifact: ArtifactRow
+  /** Writes the rows that name the bytes, in the caller's transaction. */
+  save(tx: Tx, now: Date): Promise<void>
+}
+
+export class Artifacts {
+  readonly #deps: { db: Store; blobs: Blobs; prepare: Prepare }
+  readonly #running = new Map<string, Promise<ArtifactRow>>()
+  readonly #line: (() => void)[] = []
+  #preparing = 0
+
+  constructor(deps: { db: Store; blobs: Blobs; prepare: Prepare }) {
+    this.#deps = deps
+  }
+
+  /** Prepares what is deployed. Refusals: INVALID with the preparer's reason; nothing is stored then. */
+  async deploy(bytes: Uint8Array, memMb: number): Promise<Prepared> {
+    const componentSha256 = sha256Hex(bytes)
+    const artifact =
+      (await this.#found(componentSha256, memMb)) ??
+      (await this.#once(componentSha256, memMb, async () => bytes))
+    await this.#deps.blobs.put(bytes, { sha256: componentSha256 })
+    return {
+      componentSha256,
+      artifact,
+      save: async (tx, now) => {
+        const key = { componentSha256, preparer: PREPARER, memMb }
+        await saveArtifact(tx, key, { artifact, componentBytes: bytes.length, now })
+        // Unused bytes may have been removed until the rows above were locked.
+        const { blobs } = this.#deps
+        if (!(await blobs.has(componentSha256))) await blobs.put(bytes)
+        if (!(await blobs.has(artifact.sha256))) throw removed()
+      },
+    }
+  }
+
+  /** Prepares anew what was deployed before this engine's preparer was known, and records it. */
+  async again(
+    version: { componentSha256: string; memMb: number; sizeBytes: number },
+    now: Date,
+  ): Promise<ArtifactRow> {
+    const { db, blobs } = this.#deps
+    const { componentSha256, memMb } = version
+    const artifact = await this.#once(componentSha256, memMb, async () => {
+      const bytes = await blobs.get(componentSha256)
+      if (!bytes) throw missing(componentSha256)
+      return bytes
+    })
+    const key = { componentSha256, preparer: PREPARER, memMb }
+    await saveArtifact(db, key, { artifact, componentBytes: version.sizeBytes, now })
+    return artifact
+  }
+
+  /** The artifact's bytes, to send. */
+  async read(sha256: string): Promise<Readable> {
+    const found = await this.#deps.blobs.read(sha256)
+    if (!found) throw missing(sha256)
+    return found.stream
+  }
+
+  async #found(componentSha256: string, memMb: number): Promise<ArtifactRow | undefined> {
+    const { db, blobs } = this.#deps
+    const known = await findArtifact(db, { componentSha256, preparer: PREPARER, memMb })
+    return known && (await blobs.has(known.sha256)) ? known : undefined
+  }
+
+  #once(
+    componentSha256: string,
+    memMb: number,
+    bytes: () => Promise<Uint8Array>,
+  ): Promise<ArtifactRow> {
+    const name = `${componentSha256} ${memMb}`
+    const running = this.#running.get(name)
+    if (running) return running
+    const made = this.#inTurn(async () => this.#make(await bytes(), memMb))
+    this.#running.set(name, made)
+    const forget = (): void => void this.#running.delete(name)
+    made.then(forget, forget)
+    return made
+  }
+
+  async #make(bytes: Uint8Array, memMb: number): Promise<ArtifactRow> {
+    const deadlineMs = PREPARE_DEADLINE_MS
+    const outcome = await this.#deps.prepare(bytes, { memMb, deadlineMs })
+    if (!outcome.ok) throw refusal(outcome)
+    const blob = await this.#deps.blobs.put(outcome.artifact)
+    return { sha256: blob.sha256, sizeBytes: blob.bytes, kind: outcome.kind }
+  }
+
+  async #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#preparing >= PREPARING_MAX) {
+      if (this.#line.length >= WAITING_MAX) throw busy()
+      await new Promise<void>((resolve) => this.#line.push(resolve))
+    } else this.#preparing++
+    try {
+      return await work()
+    } finally {
+      // The place goes to the next in line, or is free.
+      const next = this.#line.shift()
+      if (next) next()
+      else this.#preparing--
+    }
+  }
+}
+
+/** Reasons that are the preparer's trouble, not the component's. */
+const OURS = new Set(['PREPARER_TIMEOUT', 'PREPARER_MEMORY', 'PREPARER_FAILED'])
+
+function refusal(outcome: { reason: string; message: string }): AppError {
+  const { reason, message } = outcome
+  const field = OURS.has(reason) ? message : `component: ${message}`
+  return new AppError(reason === 'TOO_LARGE' ? 'TOO_LARGE' : 'INVALID', field, {
+    details: { reason, field: 'component' },
+  })
+}
+
+const busy = (): AppError =>
+  new AppError('UNAVAILABLE', `${PREPARING_MAX + WAITING_MAX} components are being prepared`, {
+    details: {
+      reason: 'preparing_full',
+      retryAfterMs: RETRY_AFTER_MS,
+      next: 'Deploy again in a few seconds',
+    },
+  })
+
+const removed = (): AppError =>
+  new AppError('UNAVAILABLE', 'The prepared bytes were removed meanwhile', {
+    details: { reason: 'artifact_removed', retryAfterMs: 0, next: 'Deploy again' },
+  })
+
+const missing = (sha256: string): AppError =>
+  new AppError('INTERNAL', `The stored bytes ${sha256} are missing`, {
+    details: { reason: 'blob_missing', next: 'Restore the blobs from a backup, or deploy again' },
+  })

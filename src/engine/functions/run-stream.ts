@@ -1,0 +1,265 @@
+// One invocation on one node: the engine's end of an `invoke` stream.
+// 1. The node enforces the caps; the engine enforces them again, with a margin, because a node can lie or hang.
+// 2. Output beyond the caps is read and dropped: the guest runs on, and its stream never stalls.
+// 3. The stream is closed on every way out; closing it early is how the node hears that nobody waits any more.
+// 4. `acted` is false only while the guest cannot have begun, or has shown nothing: such a run may be done elsewhere. A
+//    guest has no network and no files, so its output is all that the world can see of it.
+import type { Readable } from 'node:stream'
+import type { End } from '#core/function/answer.ts'
+import { STDERR_MAX, STDOUT_MAX } from '#core/function/limits.ts'
+import type { Clock } from '#lib/clock.ts'
+import { AppError, messageOf } from '#lib/error.ts'
+import { parseAs } from '#protocol/codec.ts'
+import { FramedStream } from '#protocol/framed-stream.ts'
+import { FromInvocation, type InvokeHeader } from '#protocol/messages.ts'
+import type { Gateway } from '#engine/gateway/gateway.ts'
+
+/** A message of an artifact or of stdin: well below the largest message, big enough for the disk and the pipe. */
+const CHUNK = 64 * 1024
+/** How long a node may take to accept the stream and to say whether it has the artifact. */
+const ANSWER_MS = 15_000
+/** How long one chunk may wait for room: a slow line takes 64 KiB in far less. */
+const CHUNK_STALLED_MS = 30_000
+/** Beyond the invocation's own time: a cold child on a busy node, and the way back. */
+const RESULT_MARGIN_MS = 15_000
+
+export type RunSpec = {
+  nodeRecordId: string
+  nodeName: string
+  header: InvokeHeader
+  stdin: Uint8Array
+  /** Opens the artifact's bytes; called only if the node lacks them. */
+  artifact(): Promise<Readable>
+  signal: AbortSignal
+}
+
+export type Run = {
+  end: End
+  acted: boolean
+  /** Whether the node held the artifact already; undefined when it never said. */
+  had: boolean | undefined
+  durationMs: number
+  memPeakMb: number | null
+  stdout: Uint8Array
+  stderr: Uint8Array
+  stdoutTruncated: boolean
+  stderrTruncated: boolean
+}
+
+/** Never rejects for what a node does; rejects when the engine lacks the artifact itself. */
+export async function runOnNode(
+  deps: { gateway: Gateway; clock: Clock },
+  spec: RunSpec,
+): Promise<Run> {
+  const run = new StreamRun(deps, spec)
+  try {
+    return await run.run()
+  } finally {
+    run.close()
+  }
+}
+
+/** ToInvocation, for bytes of any owner. */
+type Said = { t: 'artifact' | 'stdin'; bytes: Uint8Array } | { t: 'stdin-end' }
+type Result = Extract<FromInvocation, { t: 'result' }>
+
+/** The bytes that an answer keeps of one output. */
+class Kept {
+  readonly #max: number
+  readonly #pieces: Uint8Array[] = []
+  #bytes = 0
+  truncated = false
+
+  constructor(max: number) {
+    this.#max = max
+  }
+
+  get empty(): boolean {
+    return this.#bytes === 0 && !this.truncated
+  }
+
+  add(bytes: Uint8Array): void {
+    const room = this.#max - this.#bytes
+    if (bytes.length > room) this.truncated = true
+    const kept = bytes.length > room ? bytes.subarray(0, room) : bytes
+    if (kept.length === 0) return
+    this.#pieces.push(kept)
+    this.#bytes += kept.length
+  }
+
+  all(): Uint8Array {
+    return this.#pieces.length === 1
+      ? (this.#pieces[0] ?? new Uint8Array())
+      : Buffer.concat(this.#pieces)
+  }
+}
+
+class StreamRun {
+  readonly #gateway: Gateway
+  readonly #clock: Clock
+  readonly #spec: RunSpec
+  readonly #began: number
+  readonly #stdout = new Kept(STDOUT_MAX)
+  readonly #stderr = new Kept(STDERR_MAX)
+  #framed: FramedStream | undefined
+  #stopTimer: () => void = () => undefined
+  /** Why we closed the stream ourselves. */
+  #closed: End | undefined
+  /** The engine cannot go on: not the node's doing. */
+  #broken: Error | undefined
+  #had: boolean | undefined
+  #handed = false
+  #over = false
+  #onCut: () => void = () => undefined
+
+  constructor(deps: { gateway: Gateway; clock: Clock }, spec: RunSpec) {
+    this.#gateway = deps.gateway
+    this.#clock = deps.clock
+    this.#spec = spec
+    this.#began = deps.clock.monotonic()
+  }
+
+  async run(): Promise<Run> {
+    const { signal } = this.#spec
+    const onAbort = (): void => this.#cut({ kind: 'cancelled' })
+    signal.addEventListener('abort', onAbort, { once: true })
+    try {
+      if (signal.aborted) return this.#ended({ kind: 'cancelled' })
+      this.#within(ANSWER_MS, 'did not answer')
+      this.#framed = new FramedStream(await this.#open())
+      const result = await this.#converse(this.#framed)
+      return this.#ended(result.outcome, result)
+    } catch (error) {
+      if (this.#broken !== undefined) throw this.#broken
+      return this.#ended(this.#closed ?? this.#told(error))
+    } finally {
+      signal.removeEventListener('abort', onAbort)
+    }
+  }
+
+  close(): void {
+    this.#over = true
+    this.#stopTimer()
+    this.#framed?.destroy()
+  }
+
+  /** A stream that arrives after we gave up is closed at once. */
+  async #open(): Promise<Awaited<ReturnType<Gateway['openStream']>>> {
+    const opening = this.#gateway.openStream(this.#spec.nodeRecordId, this.#spec.header)
+    const gaveUp = Promise.withResolvers<never>()
+    this.#onCut = () => gaveUp.reject(new Error('gave up'))
+    gaveUp.promise.catch(() => undefined)
+    opening.then(
+      (stream) => void (this.#closed && stream.destroy()),
+      () => undefined,
+    )
+    return Promise.race([opening, gaveUp.promise])
+  }
+
+  #cut(why: End): void {
+    this.#closed ??= why
+    this.#onCut()
+    this.#framed?.destroy()
+  }
+
+  #within(ms: number, what: string): void {
+    this.#stopTimer()
+    if (this.#over) return
+    const message = `node ${this.#spec.nodeName} ${what} within ${Math.round(ms / 1000)} s`
+    this.#stopTimer = this.#clock.after(ms, () => this.#cut({ kind: 'fault', message }))
+  }
+
+  async #converse(framed: FramedStream): Promise<Result> {
+    let first = true
+    for (;;) {
+      const raw = await framed.read()
+      if (raw === undefined) throw new Error('the stream ended without a result')
+      const message = parseAs(FromInvocation, raw, 'an invocation')
+      if (message.t === 'result') return message
+      if (message.t === 'artifact' && first) {
+        this.#had = message.have
+        // The node may end while we still send: what it says decides, not that our writing failed.
+        this.#feed(framed, message.have).catch(() => undefined)
+      } else if (message.t === 'stdout' && !first) this.#stdout.add(message.bytes)
+      else if (message.t === 'stderr' && !first) this.#stderr.add(message.bytes)
+      else throw new Error(`the node said ${message.t} out of turn`)
+      first = false
+    }
+  }
+
+  async #feed(framed: FramedStream, have: boolean): Promise<void> {
+    if (!have) await this.#sendArtifact(framed)
+    this.#handed = true
+    this.#within(this.#spec.header.timeoutMs + RESULT_MARGIN_MS, 'did not end the invocation')
+    const { stdin } = this.#spec
+    for (let at = 0; at < stdin.length; at += CHUNK)
+      await this.#say(framed, { t: 'stdin', bytes: stdin.subarray(at, at + CHUNK) })
+    await this.#say(framed, { t: 'stdin-end' })
+  }
+
+  async #sendArtifact(framed: FramedStream): Promise<void> {
+    let source: Readable
+    try {
+      source = await this.#spec.artifact()
+    } catch (error) {
+      this.#broken = toError(error)
+      framed.destroy()
+      return
+    }
+    try {
+      for await (const piece of source) {
+        const bytes: Uint8Array = piece
+        for (let at = 0; at < bytes.length; at += CHUNK) {
+          this.#within(CHUNK_STALLED_MS, 'took no more of the artifact')
+          await this.#say(framed, { t: 'artifact', bytes: bytes.subarray(at, at + CHUNK) })
+        }
+      }
+    } catch (error) {
+      // The disk failed us, or the stream is over; in the second case the reader knows more.
+      if (source.errored) this.#broken = source.errored
+      framed.destroy()
+      throw error
+    } finally {
+      source.destroy()
+    }
+  }
+
+  #say(framed: FramedStream, message: Said): Promise<void> {
+    return framed.write(message)
+  }
+
+  /** What the end of the stream means when we did not close it. */
+  #told(error: unknown): End {
+    const { nodeName } = this.#spec
+    const away = error instanceof AppError && error.code === 'UNAVAILABLE'
+    if (!away || error.details.reason === 'STREAM_RESET')
+      return { kind: 'fault', message: `node ${nodeName}: ${messageOf(error)}` }
+    const when = this.#handed ? 'during the invocation' : 'before the invocation began'
+    return { kind: 'node-lost', message: `node ${nodeName} went away ${when}` }
+  }
+
+  #ended(end: End, result?: Result): Run {
+    const elapsed = this.#clock.monotonic() - this.#began
+    const silent = this.#stdout.empty && this.#stderr.empty
+    const ranHere = end.kind === 'fault' && result !== undefined ? !silent : this.#handed
+    return {
+      end: end.kind === 'cancelled' && this.#closed === undefined ? this.#stoppedByNode() : end,
+      acted: ranHere,
+      had: this.#had,
+      durationMs: result ? Math.min(result.durationMs, elapsed) : elapsed,
+      memPeakMb: result ? result.memPeakMb : null,
+      stdout: this.#stdout.all(),
+      stderr: this.#stderr.all(),
+      stdoutTruncated: this.#stdout.truncated || result?.stdoutTruncated === true,
+      stderrTruncated: this.#stderr.truncated || result?.stderrTruncated === true,
+    }
+  }
+
+  /** The node says `cancelled` though nobody asked: it is going down. */
+  #stoppedByNode(): End {
+    return { kind: 'node-lost', message: `node ${this.#spec.nodeName} stopped the invocation` }
+  }
+}
+
+const toError = (error: unknown): Error =>
+  error instanceof Error ? error : new Error(messageOf(error))
