@@ -1,7 +1,6 @@
 import { buildCommand } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
 import { docs, json, type CommonFlags } from '#cli/flags.ts'
-import { httpFetch } from '#cli/http-fetch.ts'
 import { readSession, writeSession } from '#cli/session-file.ts'
 
 type Flags = Pick<CommonFlags, 'json'>
@@ -32,6 +31,7 @@ export const logout = buildCommand<Flags, [], Cli>({
 })
 
 async function endSession(url: string, token: string, signal: AbortSignal): Promise<boolean> {
+  const { httpFetch } = await import('#cli/http-fetch.ts')
   const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
   const request = new Request(`${url}/api/auth/sign-out`, {
     method: 'POST',
