@@ -84,6 +84,8 @@ export async function startGateway(deps: GatewayDeps): Promise<RunningGateway> {
 export class RunningGateway implements Gateway {
   readonly #deps: GatewayDeps
   readonly #sessions = new Map<string, NodeSession>()
+  /** Sessions whose node said that it leaves, until their connection is over. */
+  readonly #leavers = new Set<NodeSession>()
   readonly #listeners = new Set<(nodeRecordId: string) => void>()
   readonly #tickets: Tickets
   readonly #openings: Openings
@@ -213,7 +215,7 @@ export class RunningGateway implements Gateway {
     this.healthy.tick()
     const now = this.#deps.clock.monotonic()
     const limit = Math.max(silenceMs, 3 * this.beatMs)
-    for (const session of this.#sessions.values()) {
+    for (const session of [...this.#sessions.values(), ...this.#leavers]) {
       const silent = this.healthy.now() - session.heardAt
       if (silent > limit) {
         session.close({ reason: 'silence', detail: `nothing heard for ${Math.round(silent)} ms` })
@@ -232,7 +234,7 @@ export class RunningGateway implements Gateway {
       SPREAD_MAX_MS,
       Math.ceil((this.#sessions.size / RECONNECTS_PER_SECOND) * 1_000),
     )
-    const closed = [...this.#sessions.values()].map((session) => {
+    const closed = [...this.#sessions.values(), ...this.#leavers].map((session) => {
       session.close(
         { reason: 'engine-stopping', detail: 'the engine stopped' },
         { reason: 'ENGINE_STOPPING', message: 'the engine stops', spreadMs, retry: true },
@@ -312,8 +314,7 @@ export class RunningGateway implements Gateway {
           takeResult(this.#acceptance, session, message),
         )
       case 'leaving':
-        session.left = true
-        return session.close({ reason: 'left', detail: 'the agent stopped' })
+        return this.#leave(session)
       default:
         unreachable(message)
     }
@@ -339,7 +340,19 @@ export class RunningGateway implements Gateway {
     session.send({ t: 'renew', certificate })
   }
 
+  /** The node stops on purpose: it gets nothing new, and what runs there may end while the connection lasts. */
+  #leave(session: NodeSession): void {
+    const { nodeRecordId } = session.facts
+    session.left = true
+    if (this.#sessions.get(nodeRecordId) !== session) return
+    this.#sessions.delete(nodeRecordId)
+    this.#leavers.add(session)
+    this.#ends.add(session, { reason: 'left', detail: 'the agent stops' })
+    this.#changed(nodeRecordId)
+  }
+
   #ended(session: NodeSession, end: SessionEnd): void {
+    if (this.#leavers.delete(session)) return
     const { nodeRecordId } = session.facts
     if (this.#sessions.get(nodeRecordId) === session) this.#sessions.delete(nodeRecordId)
     this.#ends.add(session, end)
