@@ -17,6 +17,8 @@ export type IdPrefix =
   | 'eng'
   | 'slot'
   | 'req'
+  | 'key'
+  | 'mem'
 
 /** 'node_01jd…': the prefix, then 26 Crockford base32 digits, 10 of time and 16 of chance. */
 export function newId(prefix: IdPrefix, now: Instant, random: Random): string {

@@ -24,12 +24,14 @@ export function seededRandom(seed: string | number): Random {
   let counter = 0
   let held = Buffer.alloc(0)
   return from((count) => {
-    while (held.length < count) {
-      const block = createHash('sha256').update(`${seed}:${counter++}`).digest()
-      held = Buffer.concat([held, block])
+    const out = Buffer.alloc(count)
+    for (let at = 0; at < count; ) {
+      if (held.length === 0) held = createHash('sha256').update(`${seed}:${counter++}`).digest()
+      const size = Math.min(held.length, count - at)
+      held.copy(out, at, 0, size)
+      held = held.subarray(size)
+      at += size
     }
-    const taken = held.subarray(0, count)
-    held = held.subarray(count)
-    return Uint8Array.from(taken)
+    return Uint8Array.from(out)
   })
 }

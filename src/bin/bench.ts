@@ -1,0 +1,60 @@
+// script/bench: runs benches by name and prints a table for people or one JSON line a bench for machines.
+import type { Row } from '#sim/bench/row.ts'
+
+/** `bars`: what a figure must reach; the command fails when it does not. */
+type Bench = { run(): Promise<Row[]>; bars: Record<string, { least?: number; most?: number }> }
+
+const benches: Record<string, () => Promise<Bench>> = {
+  sessions: async () => {
+    const { benchTransport } = await import('#sim/bench/transport.ts')
+    const { benchSessions } = await import('#sim/bench/sessions.ts')
+    return {
+      run: async () => [...(await benchTransport()), ...(await benchSessions())],
+      bars: {
+        requests_per_s_quic: { least: 20_000 },
+        stream_vs_library: { least: 0.75 },
+        session_kb: { most: 64 },
+      },
+    }
+  },
+  functions: async () => {
+    const { benchFunctions } = await import('#sim/bench/functions.ts')
+    return { run: benchFunctions, bars: {} }
+  },
+}
+
+function table(name: string, rows: readonly Row[]): string {
+  const width = Math.max(...rows.map((row) => row.name.length))
+  const lines = rows.map((row) => {
+    const peer = row.peer === undefined ? '' : `   ${row.ratio ?? '?'} × ${row.peer}`
+    return `  ${row.name.padEnd(width)}  ${String(row.value).padStart(9)} ${row.unit}${peer}`
+  })
+  return [name, ...lines].join('\n')
+}
+
+const args = process.argv.slice(2)
+const json = args.includes('--json')
+const wanted = args.filter((arg) => arg !== '--json')
+const unknown = wanted.find((name) => !(name in benches))
+if (unknown !== undefined) {
+  process.stderr.write(`no bench '${unknown}': there are ${Object.keys(benches).join(', ')}\n`)
+  process.exit(1)
+}
+let missed = false
+for (const [name, load] of Object.entries(benches)) {
+  if (wanted.length > 0 && !wanted.includes(name)) continue
+  const { run, bars } = await load()
+  const rows = await run()
+  process.stdout.write(`${json ? JSON.stringify({ bench: name, rows }) : table(name, rows)}\n`)
+  for (const [figure, { least, most }] of Object.entries(bars)) {
+    const row = rows.find((r) => r.name === figure)
+    const held =
+      row !== undefined && row.value >= (least ?? -Infinity) && row.value <= (most ?? Infinity)
+    if (held) continue
+    missed = true
+    process.stderr.write(
+      `${name}: ${figure} is ${row?.value ?? 'missing'}, the bar is ${least ?? most}\n`,
+    )
+  }
+}
+process.exit(missed ? 1 : 0)
