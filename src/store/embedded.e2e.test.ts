@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict'
-import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import {
   appendFileSync,
   chmodSync,
-  chownSync,
   cpSync,
   existsSync,
   mkdirSync,
@@ -25,11 +24,9 @@ import { systemRandom } from '#lib/random.ts'
 import { connect, type Store } from '#store/connect.ts'
 import { type Embedded, type EmbeddedEvent, startEmbedded } from '#store/embedded.ts'
 import { migrate } from '#store/migrate.ts'
-import { runtimeNode } from '#store/runtime-copy.ts'
 import { openStateFolder, type StateFolder } from '#store/state-folder.ts'
 
 const deps = { clock: systemClock, random: systemRandom }
-const isRoot = process.getuid?.() === 0
 const CHECKOUT = join(import.meta.dirname, '../..')
 
 async function folderFor(t: TestContext): Promise<StateFolder> {

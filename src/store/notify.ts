@@ -15,6 +15,8 @@ const PAYLOAD_BYTES_MAX = 7999
 /** A dead peer behind a firewall says nothing: ask, and give up on silence. */
 const PING_EVERY_MS = 30_000
 const PING_TIMEOUT_MS = 10_000
+/** A connection that does not close is left to the system. */
+const GOODBYE_MS = 1000
 const RECONNECT = { baseMs: 100, capMs: 5000 }
 
 /** Tells every listener of `channel`, when the transaction commits. Equal calls within one transaction are one. */
@@ -37,7 +39,6 @@ export class Listener {
   readonly #spec: ListenerSpec
   readonly #deps: { clock: Clock; random: Random; log: Logger }
   readonly #stop = new AbortController()
-  #client: pg.Client | undefined
   #running: Promise<void> | undefined
   #listening = false
 
@@ -56,7 +57,6 @@ export class Listener {
 
   async stop(): Promise<void> {
     this.#stop.abort(new Error('the listener stops'))
-    await this.#client?.end().catch(() => undefined)
     await this.#running
   }
 
@@ -85,25 +85,33 @@ export class Listener {
       query_timeout: PING_TIMEOUT_MS,
     })
     const over = new Promise<void>((resolve, reject) => {
-      client.once('error', reject)
+      client.on('error', reject)
       client.once('end', resolve)
     })
     over.catch(() => undefined)
-    this.#client = client
     client.on('notification', (message) =>
       this.#spec.onNotify(message.channel, message.payload ?? ''),
     )
+    // A client that is told to end while it connects never says that it has: nothing here waits for that.
+    const stopped = new Promise<void>((resolve) => {
+      this.#stop.signal.addEventListener('abort', () => resolve(), { once: true })
+    })
     try {
-      await client.connect()
-      for (const channel of this.#spec.channels)
-        await client.query(`listen ${client.escapeIdentifier(channel)}`)
-      connected()
-      this.#listening = true
-      this.#spec.onGap()
-      await Promise.race([over, this.#ping(client)])
+      await Promise.race([over, stopped, this.#session(client, connected)])
     } finally {
-      await client.end().catch(() => undefined)
+      const patience = new Promise<void>((resolve) => this.#deps.clock.after(GOODBYE_MS, resolve))
+      await Promise.race([client.end(), patience]).catch(() => undefined)
     }
+  }
+
+  async #session(client: pg.Client, connected: () => void): Promise<never> {
+    await client.connect()
+    for (const channel of this.#spec.channels)
+      await client.query(`listen ${client.escapeIdentifier(channel)}`)
+    connected()
+    this.#listening = true
+    this.#spec.onGap()
+    return this.#ping(client)
   }
 
   async #ping(client: pg.Client): Promise<never> {
