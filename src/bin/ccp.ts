@@ -3,6 +3,8 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Interrupted } from '#cli/failure.ts'
 import { runCcp } from '#cli/run.ts'
+import { systemClock } from '#lib/clock.ts'
+import { systemRandom } from '#lib/random.ts'
 
 const root = join(import.meta.dirname, '../..')
 // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- our own file
@@ -24,6 +26,8 @@ process.exitCode = await runCcp({
   argv: process.argv.slice(2),
   root,
   version,
+  clock: systemClock,
+  random: systemRandom,
   uid: process.getuid?.() ?? 0,
   signal: interrupt.signal,
 })

@@ -44,8 +44,11 @@ export function createApi(deps: Deps): Api {
       const procedure = procedureAt(path)
       checkInput(procedure.schema, input)
       const context = procedure.keyed ? { idempotencyKey: newKey(deps.random) } : {}
-      const once = (): Promise<unknown> =>
-        link.call(path, input, { ...options, context, signal: deps.signal })
+      const once = async (): Promise<unknown> => {
+        const answer = await link.call(path, input, { ...options, context, signal: deps.signal })
+        if (typeof answer !== 'object' || answer === null) throw new Error('the answer is empty')
+        return answer
+      }
       return repeat(once, procedure.keyed || procedure.reads, deps)
     },
   }

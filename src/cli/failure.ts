@@ -21,18 +21,28 @@ export class Interrupted extends Error {}
 
 export function failureOf(error: unknown): Failure {
   if (error instanceof AppError) {
-    const { reason, next, also } = error.details
+    const { reason, next, also, exitCode } = error.details
     return {
       code: reason ?? error.code,
       message: error.message,
       also: Array.isArray(also) ? also.map(String) : [],
       next,
-      exitCode: error.code === 'UNAUTHENTICATED' ? EXIT.signedOut : EXIT.failed,
+      exitCode: typeof exitCode === 'number' ? exitCode : usualExit(error.code),
       kind: error.code,
     }
   }
   const message = messageOf(error)
   return { code: 'INTERNAL', message, also: [], next: undefined, exitCode: 1, kind: 'INTERNAL' }
+}
+
+const usualExit = (code: Code): number =>
+  code === 'UNAUTHENTICATED' ? EXIT.signedOut : EXIT.failed
+
+/** The same refusal with another exit code. */
+export function exitingWith(error: unknown, exitCode: number): unknown {
+  if (!(error instanceof AppError)) return error
+  const details = { ...error.details, exitCode }
+  return new AppError(error.code, error.message, { cause: error.cause, details })
 }
 
 /** Lines for stderr, without a line end. */

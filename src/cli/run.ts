@@ -8,8 +8,8 @@ import { createPrompts } from '#cli/prompt.ts'
 import { readSettings, type Settings } from '#cli/settings.ts'
 import type { Target } from '#cli/target.ts'
 import type { Api } from '#cli/call.ts'
-import { systemClock } from '#lib/clock.ts'
-import { systemRandom } from '#lib/random.ts'
+import type { Clock } from '#lib/clock.ts'
+import type { Random } from '#lib/random.ts'
 
 export type Given = {
   process: CliProcess
@@ -17,6 +17,8 @@ export type Given = {
   root: string
   version: string
   uid: number
+  clock: Clock
+  random: Random
   /** Aborted with `Interrupted` by Ctrl-C. */
   signal: AbortSignal
 }
@@ -39,7 +41,7 @@ export async function runCcp(given: Given): Promise<number> {
 }
 
 function createCli(given: Given, settings: Settings): Cli {
-  const { root, version, signal } = given
+  const { root, version, signal, clock, random } = given
   const { stdin, stdout, stderr, env } = given.process
   let target: Promise<Target> | undefined
   let api: Promise<Api> | undefined
@@ -50,8 +52,8 @@ function createCli(given: Given, settings: Settings): Cli {
     version,
     uid: given.uid,
     settings,
-    clock: systemClock,
-    random: systemRandom,
+    clock,
+    random,
     out: createOutput({ stdout, stderr }, settings.colour),
     ask: createPrompts(settings, stderr, signal),
     signal,

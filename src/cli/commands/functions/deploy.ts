@@ -53,8 +53,8 @@ export const deploy = buildCommand<Flags, [file: string], Cli>({
   },
   async func({ json, orgId, name, ...fields }, file) {
     const bytes = await readComponent(file)
-    const called = name ?? nameOf(file)
     checkMagic(bytes)
+    const called = name ?? nameOf(file)
     const org = await resolveOrg(this, orgId)
     const progress = await this.ask.progress(
       `Uploading ${formatBytes(bytes.length)} and preparing ${called}`,

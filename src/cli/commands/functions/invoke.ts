@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { buildCommand } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
-import { EXIT } from '#cli/failure.ts'
+import { EXIT, exitingWith } from '#cli/failure.ts'
 import { common, docs, number, text, type CommonFlags } from '#cli/flags.ts'
 import { resolveOrg } from '#cli/org.ts'
 import { STDERR_MAX, STDIN_MAX, STDOUT_MAX } from '#core/function/limits.ts'
@@ -53,28 +53,34 @@ export const invoke = buildCommand<Flags, [name: string, ...args: string[]], Cli
     },
     aliases: { e: 'env' },
   },
-  async func({ json, orgId, stdin, env, timeoutMs }, name, ...args) {
-    const variables = parseEnv(env ?? [])
-    const input = await readStdin(this, stdin)
-    const org = await resolveOrg(this, orgId)
-    const progress = await this.ask.progress(`Running ${name}`)
-    const result = await (
-      await this.api()
-    ).compute.functions
-      .invoke({
-        orgId: org,
-        name,
-        args,
-        env: variables,
-        ...(input === undefined ? {} : { stdinBase64: input.toString('base64') }),
-        ...(timeoutMs === undefined ? {} : { timeoutMs }),
-      })
-      .finally(() => progress.done())
-    if (json) this.out.json(result)
+  async func(flags, name, ...args) {
+    const result = await run(this, flags, name, args).catch((error: unknown) => {
+      // D28: 77 and the like belong to the guest here.
+      throw exitingWith(error, EXIT.failed)
+    })
+    if (flags.json) this.out.json(result)
     else print(this, result)
     this.process.exitCode = exitCodeOf(result)
   },
 })
+
+async function run(cli: Cli, flags: Flags, name: string, args: string[]): Promise<Result> {
+  const { orgId, stdin, env, timeoutMs } = flags
+  const variables = parseEnv(env ?? [])
+  const input = await readStdin(cli, stdin)
+  const org = await resolveOrg(cli, orgId)
+  const progress = await cli.ask.progress(`Running ${name}`)
+  return (await cli.api()).compute.functions
+    .invoke({
+      orgId: org,
+      name,
+      args,
+      env: variables,
+      ...(input === undefined ? {} : { stdinBase64: input.toString('base64') }),
+      ...(timeoutMs === undefined ? {} : { timeoutMs }),
+    })
+    .finally(() => progress.done())
+}
 
 /** D28: the guest's own code when it exited; a timeout is 124; the rest is ours. */
 export function exitCodeOf(result: Pick<Result, 'ok' | 'exitCode' | 'reason'>): number {
