@@ -31,3 +31,5 @@ export const SLOT_IDLE_MS = 60_000
 export const RUNNER_MEM_MB = 64
 /** How long a preparation may take: 12 MB take 2.3 s at first (measured), on a busy machine ten times that. */
 export const PREPARE_DEADLINE_MS = 60_000
+/** Versions of a function that are kept for a rollback; the current one always is. */
+export const VERSIONS_KEPT = 20

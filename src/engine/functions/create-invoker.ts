@@ -2,7 +2,7 @@
 import { answerOf, type End } from '#core/function/answer.ts'
 import { SLOT_IDLE_MS, WAIT_FOR_ROOM_MS } from '#core/function/limits.ts'
 import type { Clock } from '#lib/clock.ts'
-import { AppError, messageOf } from '#lib/error.ts'
+import { messageOf } from '#lib/error.ts'
 import { newId } from '#lib/id.ts'
 import type { Logger } from '#lib/log.ts'
 import type { Random } from '#lib/random.ts'
@@ -17,6 +17,7 @@ import { Artifacts, type Prepare } from '#engine/functions/artifacts.ts'
 import { History } from '#engine/functions/history.ts'
 import type { Invoked, Invoker, InvokeRequest } from '#engine/functions/invoker.ts'
 import { Placer } from '#engine/functions/placer.ts'
+import { noSuchFunction } from '#engine/functions/records.ts'
 import { type Run, runOnNode } from '#engine/functions/run-stream.ts'
 import type { Slot } from '#engine/functions/slot-table.ts'
 
@@ -212,8 +213,3 @@ function record(parts: Parts, { id, fn, startedAt, tried, invoked }: Recorded): 
     stderrBytes: invoked.stderr.length,
   })
 }
-
-export const noSuchFunction = (name: string): AppError =>
-  new AppError('NOT_FOUND', `No function ${name} in this organization`, {
-    details: { reason: 'no_such_function', next: 'See ccp functions list' },
-  })

@@ -1,0 +1,73 @@
+// compute.functions.deploy: checked and prepared before anything is stored, then one transaction (FN-1, FN-2).
+import { deploy as contract } from '#api/functions.ts'
+import { COMPONENT_INLINE_MAX } from '#core/function/limits.ts'
+import { formatBytes, fromBase64 } from '#lib/bytes.ts'
+import { AppError } from '#lib/error.ts'
+import { newId } from '#lib/id.ts'
+import { transaction } from '#store/connect.ts'
+import { addVersion } from '#store/functions.ts'
+import { checkMagic } from '#wasm/check.ts'
+import { toFunctionRecord } from '#engine/functions/records.ts'
+import { handle } from '#engine/handle.ts'
+
+export const deploy = handle(contract, async (call, input) => {
+  const { engine, orgId } = call
+  const bytes = decoded(input.component)
+  checkMagic(bytes)
+  const prepared = await engine.invoker.prepare(bytes, input.memMb)
+  const now = new Date(engine.clock.now())
+  const ids = {
+    functionId: newId('fn', now.getTime(), engine.random),
+    versionId: newId('fnv', now.getTime(), engine.random),
+  }
+  const row = await transaction(engine.db, async (tx) => {
+    await prepared.save(tx, now)
+    const made = await addVersion(tx, {
+      orgId,
+      name: input.name,
+      ...ids,
+      componentSha256: prepared.componentSha256,
+      sizeBytes: bytes.length,
+      cpuMillis: input.cpuMillis,
+      memMb: input.memMb,
+      allowCommunity: input.allowCommunity,
+      region: input.region ?? null,
+      timeoutMs: input.timeoutMs,
+      idempotent: input.idempotent,
+      public: input.public,
+      createdBy: call.caller.name,
+      now,
+    })
+    await call.audit(tx, {
+      kind: 'function.deployed',
+      subject: made.id,
+      data: { name: made.name, version: made.version, sha256: made.componentSha256 },
+    })
+    return made
+  })
+  engine.invoker.supersede(row.id, row.versionId)
+  return { function: toFunctionRecord(row) }
+})
+
+/** The bytes of the inline component; its size is looked at before it is decoded. */
+function decoded(component: string): Buffer {
+  const field = 'component'
+  const about = Math.floor(component.length / 4) * 3
+  // The last group of base64 may stand for one or two bytes less.
+  const bytes = about > COMPONENT_INLINE_MAX + 2 ? undefined : fromBase64(component)
+  if (about > COMPONENT_INLINE_MAX + 2 || (bytes && bytes.length > COMPONENT_INLINE_MAX))
+    throw new AppError(
+      'TOO_LARGE',
+      `component has ${formatBytes(bytes?.length ?? about)}; at most ${formatBytes(COMPONENT_INLINE_MAX)} travel inline`,
+      { details: { reason: 'COMPONENT_TOO_LARGE', field, bytesMax: COMPONENT_INLINE_MAX } },
+    )
+  if (!bytes)
+    throw new AppError('INVALID', 'component is not base64', {
+      details: {
+        reason: 'BAD_BASE64',
+        field,
+        next: 'Send the .wasm file as standard base64 with its padding (RFC 4648, section 4)',
+      },
+    })
+  return bytes
+}
