@@ -33,7 +33,13 @@ const IDLE_IN_TRANSACTION_MS = 60_000
 /** Waiting for a free or a new connection; then the caller hears `store_unavailable`. */
 const CONNECT_TIMEOUT_MS = 5000
 
-export type PoolLimits = { max?: number; statementTimeoutMs?: number; connectTimeoutMs?: number }
+/** 0 is no limit. */
+export type PoolLimits = {
+  max?: number
+  statementTimeoutMs?: number
+  lockTimeoutMs?: number
+  connectTimeoutMs?: number
+}
 
 /** Opens a store; connections are made when first needed. End it with `store.destroy()`. */
 export function connect(target: StoreTarget, limits: PoolLimits = {}): Store {
@@ -45,7 +51,7 @@ export function createPool(target: StoreTarget, limits: PoolLimits = {}): pg.Poo
     ...clientConfig(target),
     max: limits.max ?? POOL_MAX,
     statement_timeout: limits.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS,
-    lock_timeout: LOCK_TIMEOUT_MS,
+    lock_timeout: limits.lockTimeoutMs ?? LOCK_TIMEOUT_MS,
     idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MS,
     connectionTimeoutMillis: limits.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
   })

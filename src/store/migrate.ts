@@ -39,8 +39,8 @@ export async function migrationFiles(folder = MIGRATIONS_FOLDER): Promise<Migrat
  */
 export async function migrate(target: StoreTarget, folder?: string): Promise<string[]> {
   const files = await migrationFiles(folder)
-  // Its own connections: waiting for another engine's migration may take longer than any statement should.
-  const store = connect(target, { max: 2, statementTimeoutMs: 0 })
+  // Its own connections: waiting for another engine's migration may take longer than any statement or lock should.
+  const store = connect(target, { max: 2, statementTimeoutMs: 0, lockTimeoutMs: 0 })
   try {
     await refuseUnfit(store)
     await refuseUnknown(store, files)

@@ -48,6 +48,22 @@ test('D20 the folders have their modes, whatever the umask and whatever they wer
   assert.equal(mode(folder.runtime), '755')
 })
 
+test('D20 a folder that is not ours keeps its mode; one that everybody writes is refused', async (t) => {
+  const at = scratch(t)
+  writeFileSync(join(at, 'letter.txt'), '')
+  for (const mode of [0o700, 0o755]) {
+    chmodSync(at, mode)
+    rmSync(join(at, 'secrets'), { recursive: true, force: true })
+    await openStateFolder(at)
+    assert.equal(statSync(at).mode & 0o777, mode)
+  }
+  chmodSync(at, 0o1777)
+  await assert.rejects(openStateFolder(at), (error: unknown) => {
+    assert.ok(error instanceof AppError)
+    return error.details.reason === 'state_folder_open'
+  })
+})
+
 test('D20 a state folder that cannot be made is refused with the way out', async (t) => {
   const at = join(scratch(t), 'file')
   writeFileSync(at, '')

@@ -2,7 +2,7 @@
 // 1. The folder itself is 0711: the postgres user has to walk through it to its own part. `postgres/` and `secrets/` are
 //    0700; `runtime/` is 0755, because other users execute what is in it.
 // 2. One engine a folder: a second is refused with the name of the first.
-import { chmod, mkdir, readFile, realpath, stat } from 'node:fs/promises'
+import { chmod, mkdir, readdir, readFile, realpath, stat } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import type { Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
@@ -36,10 +36,13 @@ export function statePath({ clutchHome, home, uid }: Place): string {
   return uid === 0 ? '/var/lib/clutch' : join(home, '.local/state/clutch')
 }
 
-/** Makes what is missing, with the right modes. Errors: INVALID_STATE `state_folder`. */
+/**
+ * Makes what is missing, with the right modes. A folder that was there keeps its mode, unless it is closed to others and
+ * plainly ours: CLUTCH_HOME may name anything. Errors: INVALID_STATE `state_folder`, `state_folder_open`.
+ */
 export async function openStateFolder(path: string): Promise<StateFolder> {
   try {
-    await mkdir(path, { recursive: true, mode: 0o711 })
+    const made = await mkdir(path, { recursive: true, mode: 0o711 })
     const root = await realpath(path)
     const folder: StateFolder = {
       root,
@@ -48,7 +51,7 @@ export async function openStateFolder(path: string): Promise<StateFolder> {
       blobs: join(root, 'blobs'),
       runtime: join(root, 'runtime'),
     }
-    await chmod(root, 0o711)
+    await walkable(root, made !== undefined)
     for (const [at, mode] of [
       [folder.postgres, 0o700],
       [folder.secrets, 0o700],
@@ -60,6 +63,7 @@ export async function openStateFolder(path: string): Promise<StateFolder> {
     }
     return folder
   } catch (error) {
+    if (error instanceof AppError) throw error
     throw new AppError('INVALID_STATE', `The state folder ${path} cannot be used`, {
       cause: error,
       details: {
@@ -68,6 +72,21 @@ export async function openStateFolder(path: string): Promise<StateFolder> {
       },
     })
   }
+}
+
+async function walkable(root: string, made: boolean): Promise<void> {
+  const { mode } = await stat(root)
+  if (made) return chmod(root, 0o711)
+  if ((mode & 0o002) !== 0)
+    throw new AppError('INVALID_STATE', `The state folder ${root} can be written by everybody`, {
+      details: {
+        reason: 'state_folder_open',
+        next: 'Set CLUTCH_HOME to a folder that only you can write, such as /var/lib/clutch',
+      },
+    })
+  const entries = await readdir(root)
+  const ours = entries.length === 0 || entries.includes('secrets')
+  if ((mode & 0o001) === 0 && ours) await chmod(root, 0o711)
 }
 
 export type StateLock = { release(): void }
