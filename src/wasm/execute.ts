@@ -113,11 +113,28 @@ export function wasmFrames(stack: string): string[] {
     .slice(0, FRAMES_MAX)
 }
 
+/** V8's words and the glue's, in one vocabulary: the component model's. */
+const TRAP_WORDS: Readonly<Record<string, string>> = {
+  unreachable: 'unreachable instruction executed',
+  'wasm `unreachable` instruction executed': 'unreachable instruction executed',
+  'memory access out of bounds': 'out of bounds memory access',
+  'divide by zero': 'integer divide by zero',
+  'remainder by zero': 'integer divide by zero',
+  'divide result unrepresentable': 'integer overflow',
+  'float unrepresentable in integer range': 'invalid conversion to integer',
+  'table index is out of bounds': 'out of bounds table access',
+  'undefined element: out of bounds table access': 'out of bounds table access',
+  'function signature mismatch': 'indirect call type mismatch',
+  'null function or function signature mismatch': 'indirect call type mismatch',
+  'Maximum call stack size exceeded': 'call stack exhausted',
+}
+
 function describe(error: unknown): string {
   if (!(error instanceof Error)) return `the guest failed: ${String(error)}`
-  const message = /call stack/i.test(error.message) ? 'call stack exhausted' : error.message
+  const words = error.message.replace(/^wasm trap: /, '')
+  const message = Object.hasOwn(TRAP_WORDS, words) ? TRAP_WORDS[words] : words
   const frames = wasmFrames(error.stack ?? '')
-  return frames.length === 0 ? message : `${message} (at ${frames.join(' < ')})`
+  return frames.length === 0 ? `${message}` : `${message} (at ${frames.join(' < ')})`
 }
 
 /** An instance that V8 cannot make room for is this host's shortage, not the guest's growth. */

@@ -2,7 +2,13 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { parse } from '@bytecodealliance/jco-transpile/wasm-tools'
+import { decodeArtifact } from '#wasm/artifact.ts'
+import { AppError } from '#lib/error.ts'
+import { checkMagic } from '#wasm/check.ts'
+import { readComponent } from '#wasm/component.ts'
+import { readCoreModule } from '#wasm/core-module.ts'
 import { component } from '#wasm/fixtures/run-wat.ts'
+import { checkWorld } from '#wasm/offered.ts'
 import { prepare } from '#wasm/prepare.ts'
 
 /** Program text in the ways a generator could be fooled: a quote, a comment's end, a template, an escape, a line. */
@@ -18,7 +24,7 @@ const PAYLOADS = [
   'a]+(globalThis.PWN=1)+[',
   'a;globalThis.PWN=1',
   '__proto__',
-]
+] as const
 
 const wat = (text: string): string =>
   [...Buffer.from(text)].map((byte) => `\\${byte.toString(16).padStart(2, '0')}`).join('')
@@ -30,6 +36,16 @@ async function refused(text: string, label: string): Promise<void> {
   assert.ok(!('PWN' in globalThis))
 }
 
+/** The reader alone, in this process: it is what stands before every other tool. */
+async function refusedByReader(text: string, label: string): Promise<void> {
+  const bytes = await parse(text)
+  const read = (): void => {
+    if (checkMagic(bytes) === 'core') readCoreModule(bytes)
+    else checkWorld(readComponent(bytes))
+  }
+  assert.throws(read, (error) => error instanceof AppError && error.code === 'INVALID', label)
+}
+
 const RUN = (instance: string): string => `
   (func $f (result (result)) (canon lift (core func ${instance} "run")))
   (instance $r (export "run" (func $f)))
@@ -37,6 +53,8 @@ const RUN = (instance: string): string => `
 
 const F = '(func (export "f") (result i32) i32.const 0)'
 const RUNS = '(func (export "run") (result i32) i32.const 0)'
+
+const typed = (type: string): string => component('i32.const 0', type)
 
 /** Where a name can stand, given the name in the text format's escapes. */
 const PLACES: Record<string, (name: string) => string> = {
@@ -70,12 +88,33 @@ const PLACES: Record<string, (name: string) => string> = {
   'module in a nested component': (s) => `(component
     (component $c (core module $m (func (export "${s}")))) (instance $n (instantiate $c))
     (core module $k ${RUNS}) (core instance $j (instantiate $k)) ${RUN('$j')})`,
+  'record field': (s) => typed(`(type (record (field "${s}" u32)))`),
+  'variant case': (s) => typed(`(type (variant (case "${s}" u32)))`),
+  flag: (s) => typed(`(type (flags "${s}"))`),
+  'enum case': (s) => typed(`(type (enum "${s}"))`),
+  parameter: (s) => typed(`(type (func (param "${s}" u32)))`),
+  'function of an imported interface': (s) =>
+    typed(`(import "wasi:cli/exit@0.2.0" (instance (export "${s}" (func))))`),
+  'type of an imported interface': (s) =>
+    typed(`(import "wasi:cli/exit@0.2.0" (instance (export "${s}" (type (sub resource)))))`),
+  'component type': (s) =>
+    typed(`(type (component (import "${s}" (func)) (export "${s}" (func))))`),
+  'second export': (
+    s,
+  ) => `(component (core module $m ${RUNS}) (core instance $i (instantiate $m)) ${RUN('$i')}
+    (export "${s}" (func $f)))`,
+  'instance export': (
+    s,
+  ) => `(component (core module $m ${RUNS}) (core instance $i (instantiate $m)) ${RUN('$i')}
+    (instance $x (export "${s}" (func $f))))`,
   'preview 1 export': (s) => `(module (func (export "_start")) (func (export "${s}")))`,
 }
 
 for (const [place, make] of Object.entries(PLACES))
   test(`FN-2 program text in the ${place} is refused before any glue exists`, async () => {
-    for (const payload of PAYLOADS) await refused(make(wat(payload)), `${place}: ${payload}`)
+    await refused(make(wat(PAYLOADS[0])), place)
+    for (const payload of PAYLOADS)
+      await refusedByReader(make(wat(payload)), `${place}: ${payload}`)
   })
 
 test('FN-2 URL, integrity and dependency imports are refused, and break nothing after them', async () => {
@@ -108,4 +147,15 @@ test('FN-2 names of compilers and toolchains are accepted', async () => {
     { memMb: 64 },
   )
   assert.ok(outcome.ok, JSON.stringify(outcome))
+})
+
+test('FN-2 names for debuggers do not reach the glue', async () => {
+  const name = '$"a*/globalThis.PWN=1/*"'
+  const text = `(component ${name} (core module ${name} (func ${name} (export "run") (result i32) i32.const 0))
+    (core instance ${name} (instantiate ${name}))
+    (func ${name} (result (result)) (canon lift (core func ${name} "run")))
+    (instance $r (export "run" (func ${name}))) (export "wasi:cli/run@0.2.0" (instance $r)))`
+  const outcome = await prepare(await parse(text), { memMb: 64 })
+  assert.ok(outcome.ok, JSON.stringify(outcome))
+  assert.doesNotMatch(decodeArtifact(outcome.artifact).glue, /PWN/)
 })

@@ -30,7 +30,8 @@ const KEPT = new Set(
 /** Removes what is Node's from the global object, `process` and `Buffer` first of all. */
 function scrubGlobals(): void {
   for (const key of Object.getOwnPropertyNames(globalThis))
-    if (!KEPT.has(key)) Reflect.deleteProperty(globalThis, key)
+    if (!KEPT.has(key) && !Reflect.deleteProperty(globalThis, key))
+      Reflect.set(globalThis, key, undefined)
   // Node's console writes to fd 1, which carries frames.
   const silent = (): void => {}
   const console = { log: silent, error: silent, warn: silent, info: silent, debug: silent }
