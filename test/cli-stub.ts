@@ -138,7 +138,7 @@ function createRouter(stub: Stub) {
         path: path.join('.'),
         input,
         key: headers['idempotency-key'] as string | undefined,
-        authorization: headers.authorization,
+        authorization: headers.authorization ?? (headers['x-api-key'] as string | undefined),
       })
       if (stub.refuse) throw stub.refuse()
       return next()

@@ -122,7 +122,7 @@ test('CP-10 both `ccp nodes` and `ccp compute nodes` work, and --json is what th
     assert.equal(code, 0)
     assert.deepEqual(JSON.parse(out), { nodes: stub.nodes })
   }
-  assert.equal(stub.calls[0]?.authorization, 'Bearer key')
+  assert.equal(stub.calls[0]?.authorization, 'key')
 })
 
 test('000-42 an empty list says what to do; tables are aligned and unstyled without a terminal', async (t) => {
@@ -437,7 +437,7 @@ test('D9 headless asks nothing; D50 the key of a running platform on this machin
   const env = { CCP_API_URL: '', CCP_API_KEY: '' }
   const list = await ccp(['nodes', 'list'], { env })
   assert.equal(list.code, 0, list.err)
-  assert.equal(stub.calls.at(-1)?.authorization, 'Bearer dev-key-value')
+  assert.equal(stub.calls.at(-1)?.authorization, 'dev-key-value')
   const enrolled = await ccp(['nodes', 'enroll', 'b', '--trust-tier', 'secure'], { env })
   assert.match(enrolled.out, /--server 127\.0\.0\.1:7443/)
 })

@@ -37,7 +37,7 @@ const outside: Record<string, string> = {
     'node:http node:crypto node:stream node:net node:fs node:fs/promises node:path node:events node:module zod @orpc/contract @orpc/server @orpc/server/node @orpc/openapi @orpc/openapi/node @orpc/zod/zod4 better-auth better-auth/node better-auth/plugins better-auth/plugins/access better-auth/plugins/organization/access better-auth/api better-auth/adapters/kysely-adapter @better-auth/api-key @better-auth/core prom-client',
   agent:
     'node:fs node:fs/promises node:path node:os node:crypto node:child_process node:sqlite node:stream node:events zod',
-  cli: 'node:fs node:fs/promises node:path node:os node:util node:stream node:stream/promises node:child_process node:crypto node:http node:https node:net zod @stricli/core @clack/prompts @orpc/client @orpc/client/fetch @orpc/contract',
+  cli: 'node:fs node:fs/promises node:path node:os node:util node:stream node:stream/promises node:child_process node:crypto node:http node:https node:net node:dgram zod @stricli/core @clack/prompts @orpc/client @orpc/client/fetch @orpc/contract',
   sim: 'node:crypto node:child_process node:fs node:fs/promises node:path node:stream node:module node:os node:events node:tls node:net zod',
   bin: 'node:process node:fs node:fs/promises node:path node:os node:url node:crypto node:child_process node:util node:stream node:readline zod',
 }

@@ -2,6 +2,7 @@
 import { buildApplication, buildRouteMap, type Application } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
 import { auth } from '#cli/commands/auth/auth.ts'
+import { dev } from '#cli/commands/dev/dev.ts'
 import { events } from '#cli/commands/events/events.ts'
 import { functions } from '#cli/commands/functions/functions.ts'
 import { nodes } from '#cli/commands/nodes/nodes.ts'
@@ -14,7 +15,7 @@ const compute = buildRouteMap<string, Cli>({
 })
 
 export const root = buildRouteMap<string, Cli>({
-  routes: { nodes, functions, placement, events, auth, compute },
+  routes: { dev, nodes, functions, placement, events, auth, compute },
   docs: {
     brief: 'Run your code on hardware that dials out',
     fullDescription:

@@ -58,7 +58,9 @@ export function createApi(deps: Deps): Api {
 /** How a credential travels. */
 export function authorization(credential: Credential): Record<string, string> {
   if (credential.kind === 'none') return {}
-  return { authorization: `Bearer ${credential.secret}` }
+  return credential.kind === 'api-key'
+    ? { 'x-api-key': credential.secret }
+    : { authorization: `Bearer ${credential.secret}` }
 }
 
 const newKey = (random: Random): string => `ccp-${Buffer.from(random.bytes(16)).toString('hex')}`
@@ -155,7 +157,7 @@ function fromAnswer(error: ORPCError<string, unknown>, target: Target): AppError
   const data: ErrorDetails =
     typeof error.data === 'object' && error.data !== null ? { ...error.data } : {}
   const code = isCode(error.code) ? error.code : codeOf(error.status)
-  if (code === 'NOT_FOUND' && !error.defined && data.reason === undefined)
+  if (code === 'NOT_FOUND' && (data.reason === 'no_such_path' || !error.defined))
     return new AppError('NOT_FOUND', `the engine at ${target.url} does not know this call`, {
       details: {
         reason: 'UNKNOWN_CALL',

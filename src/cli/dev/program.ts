@@ -1,0 +1,139 @@
+// One child program of `ccp dev`.
+// 1. It writes to its own log file, not through this process: it can still say its last words when this one is gone.
+// 2. It gets SIGTERM when this process dies, however it dies (PR_SET_PDEATHSIG).
+// 3. It has a session of its own: Ctrl-C reaches this process alone, which then stops the programs in order.
+import { spawn, type ChildProcess } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { open, readFile, rename, stat } from 'node:fs/promises'
+import type { Clock } from '#lib/clock.ts'
+
+export type ProgramSpec = {
+  /** 'engine', 'node local': for people. */
+  name: string
+  /** The program and its arguments, for the Node that runs this. */
+  argv: readonly string[]
+  env: Readonly<Record<string, string | undefined>>
+  logFile: string
+  /** Exit codes after which starting again cannot help (78: EX_CONFIG). */
+  finalCodes: readonly number[]
+}
+
+/** How one life of it ended: 'exit code 1', 'signal SIGKILL'. */
+export type Ending = { code: number | null; text: string }
+
+const SETPRIV = '/usr/bin/setpriv'
+/** A bigger log is put aside at the next start; the one before that is dropped. */
+const LOG_BYTES_MAX = 10 * 1024 * 1024
+const RESTART = { firstMs: 500, capMs: 10_000, healthyMs: 30_000 }
+
+export class Program {
+  readonly #spec: ProgramSpec
+  readonly #clock: Clock
+  readonly #say: (text: string) => void
+  #child: ChildProcess | undefined
+  #ended: Promise<Ending> | undefined
+  #ending: Ending | undefined
+  #keep = false
+  #stopping = false
+  #crashes = 0
+  #logFrom = 0
+
+  constructor(spec: ProgramSpec, deps: { clock: Clock; say: (text: string) => void }) {
+    this.#spec = spec
+    this.#clock = deps.clock
+    this.#say = deps.say
+  }
+
+  get name(): string {
+    return this.#spec.name
+  }
+
+  get logFile(): string {
+    return this.#spec.logFile
+  }
+
+  /** Where in the log file its last life begins. */
+  get logFrom(): number {
+    return this.#logFrom
+  }
+
+  /** Set while it is not running. */
+  get ending(): Ending | undefined {
+    return this.#ending
+  }
+
+  get pid(): number | undefined {
+    return this.#child?.pid
+  }
+
+  async start(): Promise<void> {
+    const { argv, env, logFile } = this.#spec
+    const size = await stat(logFile).then(
+      (s) => s.size,
+      () => 0,
+    )
+    if (size > LOG_BYTES_MAX) await rename(logFile, `${logFile}.1`)
+    const log = await open(logFile, 'a', 0o600)
+    try {
+      this.#logFrom = (await log.stat()).size
+      const line = [process.execPath, '--disable-warning=ExperimentalWarning', ...argv]
+      const [command = '', ...args] = existsSync(SETPRIV)
+        ? [SETPRIV, '--pdeathsig', 'TERM', ...line]
+        : line
+      const stdio = ['ignore' as const, log.fd, log.fd]
+      const child = spawn(command, args, { env, stdio, detached: true })
+      this.#child = child
+      this.#ending = undefined
+      const began = this.#clock.monotonic()
+      this.#ended = new Promise((resolve) => {
+        child.once('error', (error) => resolve({ code: null, text: error.message }))
+        child.once('exit', (code, signal) =>
+          resolve({ code, text: code === null ? `signal ${signal}` : `exit code ${code}` }),
+        )
+      })
+      void this.#ended.then((ending) => this.#onEnd(ending, began))
+    } finally {
+      await log.close()
+    }
+  }
+
+  /** From now on it is started again when it ends by itself. */
+  keepRunning(): void {
+    this.#keep = true
+  }
+
+  /** SIGTERM, and SIGKILL after `graceMs`. Resolves when it is gone. */
+  async stop(graceMs: number): Promise<void> {
+    this.#stopping = true
+    const child = this.#child
+    if (child === undefined || this.#ending !== undefined) return
+    child.kill('SIGTERM')
+    const cancel = this.#clock.after(graceMs, () => {
+      this.#say(`${this.name} did not stop within ${graceMs / 1000} s; killed`)
+      child.kill('SIGKILL')
+    })
+    await this.#ended
+    cancel()
+  }
+
+  /** What it wrote since its last start. */
+  async output(): Promise<string> {
+    const bytes = await readFile(this.logFile).catch(() => Buffer.alloc(0))
+    return bytes.subarray(Math.min(this.#logFrom, bytes.length)).toString('utf8')
+  }
+
+  #onEnd(ending: Ending, began: number): void {
+    this.#ending = ending
+    if (this.#stopping || !this.#keep) return
+    if (ending.code !== null && this.#spec.finalCodes.includes(ending.code)) {
+      this.#say(`${this.name} ended (${ending.text}) and is not started again: see ${this.logFile}`)
+      return
+    }
+    if (this.#clock.monotonic() - began > RESTART.healthyMs) this.#crashes = 0
+    const waitMs = Math.min(RESTART.capMs, RESTART.firstMs * 2 ** this.#crashes++)
+    this.#say(`${this.name} ended (${ending.text}); starting it again in ${waitMs / 1000} s`)
+    this.#clock.after(waitMs, () => {
+      if (!this.#stopping) void this.start().catch((error: unknown) => this.#say(String(error)))
+    })
+  }
+}

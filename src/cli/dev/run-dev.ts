@@ -1,0 +1,59 @@
+// `ccp dev` from its first line to its last.
+import type { Cli } from '#cli/cli.ts'
+import { runDemo } from '#cli/dev/demo.ts'
+import { followLogs } from '#cli/dev/follow-logs.ts'
+import { choosePlace, Platform, type PlatformOptions } from '#cli/dev/platform.ts'
+import { createSteps, printFacts } from '#cli/dev/steps.ts'
+import { Interrupted } from '#cli/failure.ts'
+import { formatDuration } from '#lib/duration.ts'
+
+export type DevOptions = PlatformOptions & { once: boolean; demo: boolean; verbose: boolean }
+
+/** Returns when it was stopped by Ctrl-C, or at the end of `--once`. Errors: whatever kept it from running. */
+export async function runDev(cli: Cli, options: DevOptions): Promise<void> {
+  const { clock, out, signal } = cli
+  const began = clock.monotonic()
+  const place = await choosePlace(cli, options)
+  const steps = createSteps(cli)
+  const platform = new Platform(cli, steps, place)
+  const logs = options.verbose ? followLogs(cli, platform) : undefined
+  let started = false
+  try {
+    await platform.startEngine()
+    await platform.startNode()
+    if (options.simulated > 0) await platform.startSimulated(options.simulated)
+    if (options.demo) await runDemo(cli, steps, platform)
+    started = true
+    out.line(`  ${out.style('dim', `in all ${formatDuration(clock.monotonic() - began)}`)}`)
+    printFacts(cli, await factsOf(platform))
+    if (!options.once) {
+      out.line('  Ctrl-C stops all of it.')
+      await forever(cli)
+    }
+  } catch (error) {
+    if (!(error instanceof Interrupted) && !signal.aborted) throw error
+    if (!started) throw new Interrupted('interrupted')
+  } finally {
+    if (!options.once) out.note('\nStopping …')
+    await platform.stop()
+    logs?.stop()
+  }
+}
+
+async function factsOf(platform: Platform): Promise<[string, string][]> {
+  const { url, state } = platform.place
+  const owner = await platform.ownerLink()
+  return [
+    ['Console', url],
+    owner === undefined ? ['Sign in', `${url}/sign-in`] : ['Become owner', `${owner}  (once)`],
+    ['API docs', `${url}/docs`],
+    ['State', state],
+    ['Logs', `${state}/logs`],
+    ['Try', 'ccp nodes list'],
+  ]
+}
+
+/** Until Ctrl-C. */
+async function forever({ clock, signal }: Cli): Promise<void> {
+  for (;;) await clock.sleep(3_600_000, signal)
+}
