@@ -59,19 +59,34 @@ export async function saveArtifact(
     .execute()
 }
 
-/**
- * Forgets components that no version names and that are older than `before`, and returns the hashes whose bytes nothing
- * names any more. Components that a deploy is about to use are locked by it, or young.
- */
-export async function forgetUnused(
-  tx: Tx,
+/** Components that no version names and that are older than `before`: their bytes may go if it stays so. */
+export async function unusedComponents(
+  db: Store | Tx,
   spec: { before: Date; limit: number },
 ): Promise<string[]> {
-  const { rows: unused } = await sql<{ sha256: string }>`
+  const { rows } = await sql<{ sha256: string }>`
     select c.sha256 from components c
     where c.created_at < ${spec.before}
       and not exists (select from function_versions v where v.component_sha256 = c.sha256)
-    limit ${spec.limit} for update skip locked
+    order by c.created_at limit ${spec.limit}
+  `.execute(db)
+  return rows.map((row) => row.sha256)
+}
+
+/**
+ * Forgets those of the components that still no version names, and returns the hashes whose bytes nothing names any
+ * more: the caller removes them before it commits. Components that a deploy is about to use are locked by it, or young.
+ */
+export async function forgetUnused(
+  tx: Tx,
+  components: readonly string[],
+  before: Date,
+): Promise<string[]> {
+  const { rows: unused } = await sql<{ sha256: string }>`
+    select c.sha256 from components c
+    where c.sha256 = any(${[...components]}::text[]) and c.created_at < ${before}
+      and not exists (select from function_versions v where v.component_sha256 = c.sha256)
+    for update skip locked
   `.execute(tx)
   const hashes = unused.map((row) => row.sha256)
   if (hashes.length === 0) return []
