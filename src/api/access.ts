@@ -34,7 +34,7 @@ const keyRecord = z.object({
 })
 
 export const createKey = base
-  .meta({ role: 'admin', tx: 'none', idempotency: 'once', cli: 'auth keys create' })
+  .meta({ role: 'admin', tx: 'one', idempotency: 'once', cli: 'auth keys create' })
   .route({
     method: 'POST',
     path: '/v1/keys',
@@ -54,7 +54,7 @@ export const createKey = base
   )
 
 export const listKeys = base
-  .meta({ role: 'admin', tx: 'none', cli: 'auth keys list' })
+  .meta({ role: 'admin', tx: 'one', cli: 'auth keys list' })
   .route({
     method: 'GET',
     path: '/v1/keys',
@@ -65,7 +65,7 @@ export const listKeys = base
   .output(z.object({ keys: z.array(keyRecord) }))
 
 export const revokeKey = base
-  .meta({ role: 'admin', tx: 'none', cli: 'auth keys revoke' })
+  .meta({ role: 'admin', tx: 'one', cli: 'auth keys revoke' })
   .route({
     method: 'DELETE',
     path: '/v1/keys/{id}',
@@ -76,7 +76,7 @@ export const revokeKey = base
   .output(z.object({ key: keyRecord }))
 
 export const invite = base
-  .meta({ role: 'owner', tx: 'none', idempotency: 'once', cli: 'auth invite' })
+  .meta({ role: 'owner', tx: 'one', idempotency: 'once', cli: 'auth invite' })
   .route({
     method: 'POST',
     path: '/v1/invitations',

@@ -87,7 +87,7 @@ export const enroll = base
   )
 
 export const list = base
-  .meta({ role: 'guest', tx: 'one', cli: 'nodes list' })
+  .meta({ role: 'guest', tx: 'one', operator: true, cli: 'nodes list' })
   .route({
     method: 'GET',
     path: '/v1/nodes',
@@ -98,7 +98,7 @@ export const list = base
   .output(z.object({ nodes: z.array(nodeRecord), next_cursor: z.string().nullable() }))
 
 export const get = base
-  .meta({ role: 'guest', tx: 'one', cli: 'nodes get' })
+  .meta({ role: 'guest', tx: 'one', operator: true, cli: 'nodes get' })
   .route({
     method: 'GET',
     path: '/v1/nodes/{id}',

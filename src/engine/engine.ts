@@ -10,6 +10,7 @@ import type { Auth } from '#engine/auth.ts'
 import type { Gateway } from '#engine/gateway/gateway.ts'
 import type { Invoker } from '#engine/functions/invoker.ts'
 import type { Metrics } from '#engine/metrics.ts'
+import type { RateLimit } from '#engine/rate-limit.ts'
 
 export type Engine = {
   /** This engine's own id: the same after a restart on the same keyring. */
@@ -20,6 +21,7 @@ export type Engine = {
   random: Random
   log: Logger
   metrics: Metrics
+  rateLimit: RateLimit
   db: Store
   keyring: Keyring
   blobs: Blobs

@@ -1,0 +1,188 @@
+// Who people and keys are, for the rest of the engine: better-auth behind it, our own keys and joining beside it.
+import type { IncomingHttpHeaders } from 'node:http'
+import { fromNodeHeaders } from 'better-auth/node'
+import { z } from 'zod'
+import { CLIENT_IP, createBetterAuth, originsOf, REACHABLE } from '#engine/auth-better.ts'
+import {
+  join,
+  mintOwnerLink,
+  type From,
+  type JoinDeps,
+  type JoinRequest,
+  type MakeAccount,
+} from '#engine/auth-join.ts'
+import { mintOrgKey, ORG_KEY_PREFIX, OrgKeys } from '#engine/auth-keys.ts'
+import { roleOf } from '#engine/caller.ts'
+import type { EngineConfig } from '#engine/config.ts'
+import type { Clock } from '#lib/clock.ts'
+import { AppError } from '#lib/error.ts'
+import { newId } from '#lib/id.ts'
+import type { Logger } from '#lib/log.ts'
+import type { Random } from '#lib/random.ts'
+import { deleteOrgKeysNamed, insertOrgKey } from '#store/auth-keys.ts'
+import { transaction, type Store } from '#store/connect.ts'
+import { insertEvent } from '#store/events.ts'
+import { ensurePlatformOrg, findOrg, orgsOfUser, PLATFORM_SLUG } from '#store/members.ts'
+
+export type Auth = {
+  /** Where people reach the engine, without a slash at its end. */
+  url: string
+  /** The origins that a browser may write from. */
+  origins: readonly string[]
+  platformOrgId: string
+  keys: OrgKeys
+  /** The person of a cookie or of a bearer token; undefined when their sign-in is not good. */
+  person(headers: IncomingHttpHeaders): Promise<{ id: string; name: string } | undefined>
+  /** One of better-auth's own routes, under /api/auth; undefined for one that is not to be reached. */
+  handle(request: Request): Promise<Response | undefined>
+  /** Joins by an owner link or an invitation and signs in; the answer carries the cookies. */
+  join(request: JoinRequest, from: From): Promise<Response>
+  /** A fresh one-time owner link while the platform has no owner; links of before end. */
+  ownerLink(): Promise<string | undefined>
+}
+
+export type AuthDeps = {
+  db: Store
+  clock: Clock
+  random: Random
+  log: Logger
+  config: Pick<EngineConfig, 'signUp' | 'signInsPerMinute'>
+  url: string
+  secret: string
+}
+
+const PREFIX = '/api/auth'
+
+/** Makes the platform's org when it is not there (D50). */
+export async function createAuth(deps: AuthDeps): Promise<Auth> {
+  const { db, clock, random, config, log } = deps
+  const url = deps.url.replace(/\/+$/, '')
+  const platformOrgId = await ensurePlatformOrg(db, {
+    id: newId('org', clock.now(), random),
+    now: clock.now(),
+  })
+  const signUpOpen = config.signUp === 'open'
+  const better = createBetterAuth({
+    db,
+    log,
+    random,
+    now: () => clock.now(),
+    url,
+    secret: deps.secret,
+    signUpOpen,
+    signInsPerMinute: config.signInsPerMinute,
+    mayMakeOrgs: async (userId) => signUpOpen || (await ownsPlatform(db, userId)),
+    onChange: async (change, headers) => {
+      const now = clock.now()
+      await insertEvent(db, {
+        id: newId('evt', now, random),
+        orgId: change.orgId,
+        at: new Date(now),
+        kind: change.kind,
+        actorKind: 'user',
+        actor: change.userId,
+        ip: headers?.get(CLIENT_IP) ?? null,
+        requestId: headers?.get('x-request-id') ?? null,
+        subject: change.subject,
+        data: {},
+      })
+    },
+  })
+  const joinDeps: JoinDeps = { db, clock, random, platformOrgId }
+  const account = accountsOf(better)
+  // One at a time: each holds a connection and needs a second one.
+  let joining: Promise<unknown> = Promise.resolve()
+  return {
+    url,
+    origins: originsOf(url),
+    platformOrgId,
+    keys: new OrgKeys({ db, clock, roleOf }),
+    async person(headers) {
+      if (headers.cookie === undefined && headers.authorization === undefined) return undefined
+      const found = await better.api.getSession({ headers: fromNodeHeaders(headers) })
+      return found ? { id: found.user.id, name: found.user.name } : undefined
+    },
+    async handle(request) {
+      const path = new URL(request.url).pathname.slice(PREFIX.length)
+      if (path === '/sign-up/email' && !signUpOpen)
+        throw new AppError('FORBIDDEN', 'Sign-up is closed', {
+          details: { reason: 'sign_up_closed', next: 'Ask an owner for an invitation' },
+        })
+      const reachable = REACHABLE.has(path) || path === '/sign-up/email'
+      return reachable ? better.handler(request) : undefined
+    },
+    join(request, from) {
+      const joined = joining.then(() => join(joinDeps, request, { from, account }))
+      joining = joined.catch(() => undefined)
+      return joined
+    },
+    async ownerLink() {
+      const token = await mintOwnerLink(joinDeps)
+      return token === undefined ? undefined : `${url}/setup#${token}`
+    },
+  }
+}
+
+async function ownsPlatform(db: Store, userId: string): Promise<boolean> {
+  const orgs = await orgsOfUser(db, userId)
+  return orgs.some((org) => org.slug === PLATFORM_SLUG && roleOf(org.role) === 'owner')
+}
+
+const Answer = z.object({
+  user: z.object({ id: z.string() }).optional(),
+  message: z.string().optional(),
+})
+
+function accountsOf(better: ReturnType<typeof createBetterAuth>): MakeAccount {
+  return async ({ mode, name, email, password }) => {
+    const response =
+      mode === 'sign-up'
+        ? await better.api.signUpEmail({ body: { name, email, password }, asResponse: true })
+        : await better.api.signInEmail({ body: { email, password }, asResponse: true })
+    const answer = Answer.safeParse(await response.clone().json()).data
+    if (response.ok && answer?.user) return { userId: answer.user.id, response }
+    const why = answer?.message ?? `the account could not be made (${response.status})`
+    if (response.status >= 500) throw new Error(`better-auth failed: ${why}`)
+    throw new AppError('INVALID', why, {
+      details: {
+        reason: mode === 'sign-in' ? 'account_exists' : 'account',
+        next:
+          mode === 'sign-in'
+            ? 'There is an account with this address: give its password'
+            : 'Correct it and try again; the link is still good',
+      },
+    })
+  }
+}
+
+const DEV_KEY_NAME = 'ccp dev'
+
+/**
+ * A new API key of the platform org, in place of the one before: for `secrets/dev-key` of `ccp dev`, which acts by it
+ * (D50). Keeps `known` when that still opens the org.
+ */
+export async function ensureDevKey(
+  deps: { db: Store; clock: Clock; random: Random; auth: Auth },
+  known?: string,
+): Promise<string> {
+  const { db, clock, random, auth } = deps
+  if (known !== undefined && (await auth.keys.find(known))) return known
+  const org = await findOrg(db, auth.platformOrgId)
+  if (!org) throw new Error('invariant broken: the platform has no org')
+  const { secret, hash } = mintOrgKey(random)
+  const now = clock.now()
+  await transaction(db, async (tx) => {
+    await deleteOrgKeysNamed(tx, { orgId: org.id, name: DEV_KEY_NAME })
+    await insertOrgKey(tx, {
+      id: newId('key', now, random),
+      orgId: org.id,
+      name: DEV_KEY_NAME,
+      role: 'owner',
+      hash,
+      prefix: ORG_KEY_PREFIX,
+      expiresAt: null,
+      now,
+    })
+  })
+  return secret
+}

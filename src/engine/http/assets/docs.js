@@ -1,0 +1,2 @@
+// The reference page: the document of this engine, nothing from elsewhere.
+SwaggerUIBundle({ url: '/openapi.json', dom_id: '#docs', validatorUrl: null, deepLinking: true })

@@ -1,0 +1,50 @@
+// Bodies of calls: read whole, within their limit, as JSON and nothing else. A form cannot be a call: browsers send
+// those for any site.
+import type { IncomingMessage } from 'node:http'
+import { AppError } from '#lib/error.ts'
+
+/** The biggest call, a deploy: 8 MiB of component are 10.7 MiB of base64. */
+export const DEPLOY_BODY_MAX = 12 * 1024 * 1024
+/** stdin of 8 MiB, in base64 as well. */
+export const INVOKE_BODY_MAX = 12 * 1024 * 1024
+/** Everything else is a few fields. */
+export const BODY_MAX = 64 * 1024
+
+/** The whole body. Throws TOO_LARGE as soon as it is over `max`; the rest is then not read. */
+export async function readBody(req: IncomingMessage, max: number): Promise<Buffer> {
+  if (Number(req.headers['content-length'] ?? 0) > max) throw tooLarge(max)
+  const chunks: Buffer[] = []
+  let size = 0
+  for await (const chunk of req.iterator({ destroyOnReturn: false })) {
+    size += chunk.length
+    if (size > max) throw tooLarge(max)
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks)
+}
+
+function tooLarge(max: number): AppError {
+  return new AppError('TOO_LARGE', `The body is larger than ${max} bytes`, {
+    details: { reason: 'body_too_large', max, next: 'Send less in one call' },
+  })
+}
+
+/** The value of a JSON body; undefined for none. */
+export function jsonOf(bytes: Buffer, contentType: string | undefined): unknown {
+  if (bytes.length === 0) return undefined
+  const type = contentType?.split(';')[0]?.trim().toLowerCase()
+  if (type !== undefined && type !== 'application/json')
+    throw new AppError('INVALID', `The body is ${type}; application/json is needed`, {
+      details: { reason: 'content_type', next: 'Send JSON with content-type: application/json' },
+    })
+  try {
+    return JSON.parse(utf8.decode(bytes))
+  } catch (error) {
+    throw new AppError('INVALID', 'The body is not JSON', {
+      cause: error,
+      details: { reason: 'malformed_json', next: 'Send one JSON value in UTF-8' },
+    })
+  }
+}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true })

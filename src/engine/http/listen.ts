@@ -1,0 +1,87 @@
+// The server's own limits, and its end: no new connection, what is in flight ends, by a deadline.
+import { createServer, type RequestListener, type Server } from 'node:http'
+import type { Clock } from '#lib/clock.ts'
+import { AppError } from '#lib/error.ts'
+
+/** Request line and headers; a session cookie is 200 bytes. */
+const HEADERS_MAX = 16 * 1024
+const HEADER_COUNT_MAX = 100
+/** A head that takes longer is an attack (slowloris). */
+const HEADERS_TIMEOUT_MS = 10_000
+/** 12 MiB over a line of 1 Mbit/s. */
+const REQUEST_TIMEOUT_MS = 120_000
+/** Longer than what a proxy in front keeps a connection for, so that it is never the one to be surprised. */
+const KEEP_ALIVE_MS = 75_000
+const CONNECTIONS_MAX = 10_000
+
+export type HttpServer = {
+  /** `http://127.0.0.1:7070`, by the address listened on. */
+  url: string
+  port: number
+  /** True from the moment the end began. */
+  stopping(): boolean
+  /** Requests before this wait for an answer of 503. */
+  serve(listener: RequestListener): void
+  /** Stops taking connections; resolves when what is in flight has ended or `deadlineMs` is over. */
+  stop(deadlineMs: number): Promise<void>
+}
+
+/** Listens; rejects with INVALID_STATE `http_port` when the port cannot be had. */
+export async function listenHttp(
+  at: { host: string; port: number },
+  clock: Clock,
+): Promise<HttpServer> {
+  let listener: RequestListener = (_req, res) => void res.writeHead(503).end()
+  let stopping = false
+  const server = createServer(
+    {
+      maxHeaderSize: HEADERS_MAX,
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      requestTimeout: REQUEST_TIMEOUT_MS,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+      connectionsCheckingInterval: HEADERS_TIMEOUT_MS / 2,
+    },
+    (req, res) => {
+      if (stopping) res.setHeader('connection', 'close')
+      listener(req, res)
+    },
+  )
+  server.maxHeadersCount = HEADER_COUNT_MAX
+  server.maxConnections = CONNECTIONS_MAX
+  const port = await listening(server, at)
+  const host = at.host.includes(':') ? `[${at.host}]` : at.host
+  return {
+    url: `http://${host === '0.0.0.0' || host === '[::]' ? '127.0.0.1' : host}:${port}`,
+    port,
+    stopping: () => stopping,
+    serve: (next) => void (listener = next),
+    async stop(deadlineMs) {
+      stopping = true
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+      server.closeIdleConnections()
+      const cancel = clock.after(deadlineMs, () => server.closeAllConnections())
+      await closed
+      cancel()
+    },
+  }
+}
+
+async function listening(
+  server: Server,
+  { host, port }: { host: string; port: number },
+): Promise<number> {
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(port, host, () => resolve())
+  }).catch((error: unknown) => {
+    throw new AppError('INVALID_STATE', `The API cannot listen on ${host}:${port}`, {
+      cause: error,
+      details: {
+        reason: 'http_port',
+        next: 'Stop what listens there, or choose another port with --http-port',
+      },
+    })
+  })
+  const address = server.address()
+  return typeof address === 'object' && address !== null ? address.port : port
+}

@@ -1,0 +1,116 @@
+// The same create twice (D40, D51): the same key with the same body answers as the first, with another body it is refused.
+// 1. Two calls with one key never both run. Inside a transaction the second waits for the first's end.
+// 2. An answer that holds a secret is never stored: what is stored is the id of what was made, and a replay reads that.
+import type { IncomingHttpHeaders } from 'node:http'
+import { z } from 'zod'
+import type { TxCall } from '#engine/call.ts'
+import type { Engine } from '#engine/engine.ts'
+import { sameBytes, sha256 } from '#lib/bytes.ts'
+import { AppError } from '#lib/error.ts'
+import {
+  answerKey,
+  claimKey,
+  reclaimKey,
+  releaseKey,
+  type KeyOf,
+  type Seen,
+} from '#store/idempotency.ts'
+
+export type IdempotentCall = { orgId: string; procedure: string; key: string; input: unknown }
+
+const KEY_PATTERN = /^[\x21-\x7e]{1,255}$/
+/** A call outside a transaction that has not ended for this long lost its engine: the longest takes a minute. */
+const CLAIM_LOST_AFTER_MS = 5 * 60_000
+
+/** The header's key, checked; undefined when there is none. */
+export function keyOf(headers: IncomingHttpHeaders): string | undefined {
+  const value = headers['idempotency-key']
+  if (value === undefined) return undefined
+  if (typeof value === 'string' && KEY_PATTERN.test(value)) return value
+  throw new AppError(
+    'INVALID',
+    'Idempotency-Key must be 1 to 255 printable characters without spaces',
+    {
+      details: { reason: 'idempotency_key', next: 'Send one random key a create, such as a UUID' },
+    },
+  )
+}
+
+const Subject = z.object({ subject: z.string() })
+
+export const idempotently = {
+  /** In the call's transaction; the answer is stored with the change. */
+  async replayed(call: TxCall, of: IdempotentCall, run: () => Promise<unknown>): Promise<unknown> {
+    const requestHash = hashOf(of.input)
+    const seen = await claimKey(call.tx, keyRow(of), { requestHash, now: call.engine.clock.now() })
+    if (seen) return answerOf(seen, requestHash)
+    const answer = await run()
+    await answerKey(call.tx, keyRow(of), answer)
+    return answer
+  },
+
+  /** In the call's transaction, for answers with a secret. */
+  async once(
+    call: TxCall,
+    of: IdempotentCall | undefined,
+    way: {
+      run: () => Promise<{ subject: string; answer: unknown }>
+      replay: (subject: string) => Promise<unknown>
+    },
+  ): Promise<unknown> {
+    if (!of) return (await way.run()).answer
+    const requestHash = hashOf(of.input)
+    const seen = await claimKey(call.tx, keyRow(of), { requestHash, now: call.engine.clock.now() })
+    if (seen) return way.replay(Subject.parse(answerOf(seen, requestHash)).subject)
+    const { subject, answer } = await way.run()
+    await answerKey(call.tx, keyRow(of), { subject })
+    return answer
+  },
+
+  /** Around a call that holds no transaction: its key is claimed first, and given back if it fails. */
+  async free(engine: Engine, of: IdempotentCall, run: () => Promise<unknown>): Promise<unknown> {
+    const key = keyRow(of)
+    const requestHash = hashOf(of.input)
+    const now = engine.clock.now()
+    const seen = await claimKey(engine.db, key, { requestHash, now })
+    if (seen && !(await takenOver(engine, key, { seen, requestHash })))
+      return answerOf(seen, requestHash)
+    let answer: unknown
+    try {
+      answer = await run()
+    } catch (error) {
+      // The store may be what failed; then the claim is lost after a while by itself.
+      await releaseKey(engine.db, key).catch(() => undefined)
+      throw error
+    }
+    await answerKey(engine.db, key, answer)
+    return answer
+  },
+}
+
+async function takenOver(
+  engine: Engine,
+  key: KeyOf,
+  { seen, requestHash }: { seen: Seen; requestHash: Buffer },
+): Promise<boolean> {
+  const now = engine.clock.now()
+  if (seen.answer !== null || now - seen.createdAt.getTime() < CLAIM_LOST_AFTER_MS) return false
+  return reclaimKey(engine.db, key, { from: seen.createdAt, now, requestHash })
+}
+
+function answerOf(seen: Seen, requestHash: Buffer): unknown {
+  if (!sameBytes(seen.requestHash, requestHash))
+    throw new AppError('CONFLICT', 'This Idempotency-Key was used with another body', {
+      details: { reason: 'idempotency_key_reused', next: 'Send a new key with a new body' },
+    })
+  if (seen.answer === null)
+    throw new AppError('CONFLICT', 'A call with this Idempotency-Key is under way', {
+      details: { reason: 'idempotency_in_progress', next: 'Try again in a moment' },
+    })
+  return seen.answer
+}
+
+const keyRow = ({ orgId, procedure, key }: IdempotentCall): KeyOf => ({ orgId, procedure, key })
+
+/** Of the checked input: its fields stand in the contract's order, and a slug has become the org's id. */
+const hashOf = (input: unknown): Buffer => sha256(JSON.stringify(input))

@@ -1,0 +1,47 @@
+// What the engine counts (000-76). Names end in their unit; labels have few values: never an id, a path or a name.
+import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+
+export type Metrics = {
+  registry: Registry
+  /** Answers by route family and status code. */
+  http: Counter<'route' | 'code'>
+  /** Calls of procedures: seconds by procedure and code (`OK` or an error's). */
+  calls: Histogram<'procedure' | 'code'>
+  /** Live sessions of nodes on this engine. */
+  sessions: Gauge
+  /** Nodes that registered, by transport, and registrations that were refused, by reason. */
+  registrations: Counter<'outcome'>
+  /** Decisions of placement: `placed`, `waited`, `no-node`. */
+  placements: Counter<'outcome'>
+  /** Ended invocations: `ok` or the reason of the failure. */
+  invocations: Counter<'outcome'>
+  invocationSeconds: Histogram
+  /** Refused for their rate, by limit. */
+  limited: Counter<'limit'>
+}
+
+const CALL_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30]
+
+export function createMetrics(): Metrics {
+  const registry = new Registry()
+  const registers = [registry]
+  const counter = <L extends string>(name: string, help: string, labelNames: L[]): Counter<L> =>
+    new Counter({ name: `clutch_${name}`, help, labelNames, registers })
+  const histogram = <L extends string>(name: string, help: string, labelNames: L[]): Histogram<L> =>
+    new Histogram({ name: `clutch_${name}`, help, labelNames, registers, buckets: CALL_SECONDS })
+  return {
+    registry,
+    http: counter('http_requests_total', 'Answered HTTP requests', ['route', 'code']),
+    calls: histogram('call_seconds', 'Calls of procedures', ['procedure', 'code']),
+    sessions: new Gauge({
+      name: 'clutch_sessions',
+      help: 'Live sessions of nodes on this engine',
+      registers,
+    }),
+    registrations: counter('registrations_total', 'Nodes that asked to register', ['outcome']),
+    placements: counter('placements_total', 'Decisions of placement', ['outcome']),
+    invocations: counter('invocations_total', 'Ended invocations of functions', ['outcome']),
+    invocationSeconds: histogram('invocation_seconds', 'Wall time of invocations', []),
+    limited: counter('rate_limited_total', 'Calls refused for their rate', ['limit']),
+  }
+}
