@@ -10,7 +10,7 @@ import { sha256Hex } from '#lib/bytes.ts'
 import type { Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import type { Random } from '#lib/random.ts'
-import { syncFolder } from '#store/keyring-file.ts'
+import { syncFolder } from '#store/files/create.ts'
 
 /** Lower-case hex, 64 digits. */
 export type Sha256 = string

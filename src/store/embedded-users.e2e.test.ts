@@ -68,7 +68,7 @@ test('D20 root runs it from a clone under a folder that nobody else can enter', 
     import { startEmbedded } from '#store/embedded.ts'
     import { migrate } from '#store/migrate.ts'
     import { openStateFolder } from '#store/state-folder.ts'
-    import { runtimeNode } from '#store/runtime-copy.ts'
+    import { runtimeNode } from '#store/files/runtime-copy.ts'
     import { systemClock as clock } from '#lib/clock.ts'
     import { systemRandom as random } from '#lib/random.ts'
     const folder = await openStateFolder(process.argv[1])

@@ -24,7 +24,7 @@ import {
 import { fromBase64 } from '#lib/bytes.ts'
 import { AppError } from '#lib/error.ts'
 import type { Random } from '#lib/random.ts'
-import { createFile } from '#store/keyring-file.ts'
+import { createFile } from '#store/files/create.ts'
 
 /** An ed25519 pair. */
 export type SigningKey = {

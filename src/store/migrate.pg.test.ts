@@ -146,3 +146,8 @@ test('design 4.10 the checked-in types are what all migrations make', () => {
   const script = join(ROOT, 'script/codegen.ts')
   execFileSync(process.execPath, [script, '--check'], { cwd: ROOT, stdio: 'pipe' })
 })
+
+test('design 5 the migrations make every table that better-auth wants', () => {
+  const script = join(ROOT, 'script/auth-sql.ts')
+  execFileSync(process.execPath, [script, '--check'], { cwd: ROOT, stdio: 'pipe' })
+})

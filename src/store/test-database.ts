@@ -1,17 +1,12 @@
 // Databases for tests: each test its own, cloned from a template that has all migrations.
 // 1. One Postgres serves all test processes of a machine's user: CLUTCH_TEST_DATABASE_URL, or one that the warden
-//    (test-database-warden.ts) starts for the first process and stops after the last.
+//    (test-database/warden.ts) starts for the first process and stops after the last.
 // 2. A template is named by the hash of the migrations and is complete or absent.
 // 3. A database is dropped when its test ends. Connections that are still open then fail the test.
-import { spawn } from 'node:child_process'
-import { closeSync, mkdirSync, openSync, readFileSync, statSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import pg from 'pg'
-import { z } from 'zod'
 import { sha256Hex } from '#lib/bytes.ts'
-import { systemClock } from '#lib/clock.ts'
 import { systemRandom } from '#lib/random.ts'
+import { testDatabaseUrl } from '#lib/test-environment.ts'
 import {
   clientConfig,
   createPool,
@@ -20,17 +15,15 @@ import {
   type StoreTarget,
 } from '#store/connect.ts'
 import { migrate, migrationFiles } from '#store/migrate.ts'
-import { type FileLock, lockFile } from '#store/state-folder-lock.ts'
+import { eventually, sharedServer } from '#store/test-database/server.ts'
 
 /** A test's context, or anything else that says when it is over. */
 export type Scope = { after(fn: () => Promise<void>): void }
 
 /** Any number, the same in all processes: who makes a template holds this lock. */
 const TEMPLATE_LOCK = 7_207_001
-const START_TIMEOUT_MS = 60_000
 /** A connection that was given back takes a moment to leave the server's list. */
 const LEAVE_TIMEOUT_MS = 2000
-const POLL_MS = 25
 
 /** A store on a fresh database with all migrations. */
 export async function testDatabase(t: Scope): Promise<Store> {
@@ -107,8 +100,7 @@ let running: Promise<Server> | undefined
 /** One a process. Its idle connections do not keep the process alive. */
 function server(): Promise<Server> {
   running ??= (async () => {
-    // oxlint-disable-next-line no-restricted-properties -- a test has no bin that could read it
-    const url = process.env['CLUTCH_TEST_DATABASE_URL']
+    const url = testDatabaseUrl()
     const target = url ? { url } : await sharedServer()
     const pool = new pg.Pool({ ...clientConfig(target), max: 2, allowExitOnIdle: true })
     pool.on('error', () => undefined)
@@ -142,72 +134,4 @@ function template(): Promise<string> {
     return name
   })()
   return made
-}
-
-// The shared server.
-
-export const Ready = z.object({ pid: z.number(), host: z.string(), user: z.string() })
-
-/** The folder of this user's test server. Not in the checkout: other users must be able to walk to it. */
-export function testFolder(): string {
-  const uid = process.getuid?.() ?? 0
-  const folder = join(tmpdir(), `clutch-test-${uid}`)
-  mkdirSync(folder, { recursive: true, mode: 0o711 })
-  if (statSync(folder).uid !== uid) throw new Error(`${folder} belongs to somebody else`)
-  return folder
-}
-
-/** Held until this process ends: while any process holds it, the server stays. */
-let using: FileLock | undefined
-
-async function sharedServer(): Promise<StoreTarget> {
-  const folder = testFolder()
-  const inUse = await eventually(START_TIMEOUT_MS, async () => {
-    using ??= lockFile(join(folder, 'users'), { shared: true })
-    return using !== undefined
-  })
-  if (!inUse) throw new Error(`the test server in ${folder} does not finish stopping`)
-  let warden: { failed(): boolean } | undefined
-  let target: StoreTarget | undefined
-  await eventually(START_TIMEOUT_MS, async () => {
-    const free = lockFile(join(folder, 'warden'))
-    free?.release()
-    if (free && (warden === undefined || warden.failed())) warden = startWarden(folder)
-    target = free ? undefined : readReady(folder)
-    return target !== undefined
-  })
-  if (target) return target
-  const log = readFileSync(join(folder, 'warden.log'), 'utf8').slice(-2000)
-  throw new Error(`the test server in ${folder} does not start:\n${log}`)
-}
-
-function readReady(folder: string): StoreTarget | undefined {
-  try {
-    const ready = Ready.parse(JSON.parse(readFileSync(join(folder, 'ready.json'), 'utf8')))
-    process.kill(ready.pid, 0) // a note of a warden that was killed does not count
-    return { host: ready.host, user: ready.user, database: 'postgres' }
-  } catch {
-    return undefined
-  }
-}
-
-function startWarden(folder: string): { failed(): boolean } {
-  const log = openSync(join(folder, 'warden.log'), 'a', 0o600)
-  const child = spawn(process.execPath, [join(import.meta.dirname, 'test-database-warden.ts')], {
-    cwd: '/',
-    detached: true,
-    stdio: ['ignore', log, log],
-  })
-  closeSync(log)
-  child.unref()
-  return { failed: () => child.exitCode !== null || child.signalCode !== null }
-}
-
-async function eventually(withinMs: number, test: () => Promise<boolean>): Promise<boolean> {
-  const deadline = systemClock.monotonic() + withinMs
-  for (;;) {
-    if (await test()) return true
-    if (systemClock.monotonic() > deadline) return false
-    await systemClock.sleep(POLL_MS)
-  }
 }

@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
 import { AppError } from '#lib/error.ts'
 import type { Random } from '#lib/random.ts'
-import { copyFolder, runtimeCopy } from '#store/runtime-copy.ts'
+import { copyFolder, runtimeCopy } from '#store/files/runtime-copy.ts'
 
 export type Binaries = { initdb: string; postgres: string; major: number }
 

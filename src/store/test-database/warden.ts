@@ -10,8 +10,8 @@ import { systemRandom } from '#lib/random.ts'
 import { clientConfig, type StoreTarget } from '#store/connect.ts'
 import { type Embedded, startEmbedded } from '#store/embedded.ts'
 import { openStateFolder } from '#store/state-folder.ts'
-import { type FileLock, lockFile } from '#store/state-folder-lock.ts'
-import { testFolder } from '#store/test-database.ts'
+import { type FileLock, lockFile } from '#store/files/lock.ts'
+import { testFolder } from '#store/test-database/server.ts'
 
 /** Between two test files of one run there may be nobody for a moment. */
 const LINGER_MS = 3000
