@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { safe } from '@orpc/client'
 import { parseToken } from '#protocol/enroll-token.ts'
-import { makeWorld } from '../../../../test/world.ts'
+import { makeWorld } from '#test/world.ts'
 
 test('000-08 000-17 000-73 enroll makes the record and its token in one call', async (t) => {
   const world = await makeWorld(t)
