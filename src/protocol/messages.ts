@@ -185,7 +185,8 @@ export const FromInvocation = z.discriminatedUnion('t', [
     t: z.literal('result'),
     outcome: Outcome,
     durationMs: z.number().nonnegative(),
-    memPeakMb: z.number().nonnegative(),
+    /** Null when the runner could not say. */
+    memPeakMb: z.number().nonnegative().nullable(),
     stdoutTruncated: z.boolean(),
     stderrTruncated: z.boolean(),
   }),

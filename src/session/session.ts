@@ -131,7 +131,7 @@ export class Session {
     if (this.#phase !== phase) return dialled.pipe.destroy()
     const framed = new Framed(dialled.pipe)
     this.#phase = { name: 'registering', framed }
-    const { answer } = await greet(framed, { clock, pin: host.pin() }, (version) => ({
+    const { answer, statement } = await greet(framed, { clock, pin: host.pin() }, (version) => ({
       t: 'register',
       version,
       ...host.register(),
@@ -142,6 +142,11 @@ export class Session {
       return this.#end({ kind: retry ? 'retryable' : 'fatal', reason, message })
     }
     if (answer.t !== 'welcome') throw new AppError('INVALID', `'${answer.t}' answers no REGISTER`)
+    if (Buffer.from(answer.fleetRoot).toString('hex') !== statement.rootKey)
+      throw new AppError(
+        'INVALID',
+        "the welcome names another fleet root than the engine's statement",
+      )
     this.#serve(framed, answer, { transport: dialled.transport, others: dialled.others })
   }
 
@@ -224,7 +229,8 @@ export class Session {
   #failed(error: unknown): void {
     const reason = (error instanceof AppError ? error.details.reason : undefined) ?? 'FAILED'
     this.#end({
-      kind: error instanceof AppError && isFatal(error) ? 'fatal' : 'retryable',
+      kind:
+        error instanceof AppError && isFatal(error, this.#deps.host.pin()) ? 'fatal' : 'retryable',
       reason,
       message: messageOf(error),
     })
@@ -244,6 +250,10 @@ export class Session {
   }
 }
 
-/** No engine of this version will ever talk to this agent. A wrong statement is not here: see the supervisor. */
-const isFatal = (error: AppError): boolean =>
-  error.details.reason === 'VERSION' && error.code === 'INVALID'
+/**
+ * Nothing changes until somebody acts: the engine is too new, or --server and the token are of different fleets. Once
+ * the fleet's root key is known, a wrong one is an impostor, and must not be able to end an agent.
+ */
+const isFatal = (error: AppError, pin: RootPin): boolean =>
+  (error.details.reason === 'VERSION' && error.code === 'INVALID') ||
+  (error.details.reason === 'STATEMENT_WRONG_ROOT' && 'fingerprint' in pin)

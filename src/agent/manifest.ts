@@ -1,0 +1,36 @@
+// What this machine offers (ND-29): all of its CPU and nine tenths of its memory, or less when told so.
+import { availableParallelism, totalmem } from 'node:os'
+import type { Manifest } from '#protocol/messages.ts'
+
+const MIB = 1024 * 1024
+/** Kept for the host: the agent itself, the kernel, whoever signs in. */
+const MEM_KEPT = 0.1
+
+export type Machine = {
+  cores: number
+  /** Bytes, the limit of this process's cgroup where that is lower. */
+  memory: number
+}
+
+export function readMachine(): Machine {
+  const limit = process.constrainedMemory()
+  const total = totalmem()
+  return { cores: availableParallelism(), memory: limit > 0 ? Math.min(limit, total) : total }
+}
+
+export function manifestOf(
+  machine: Machine,
+  offer: {
+    runtimes: readonly string[]
+    maxCpuMillis: number | undefined
+    maxMemMb: number | undefined
+  },
+): Manifest {
+  const cpuMillis = machine.cores * 1000
+  const memMb = Math.floor((machine.memory * (1 - MEM_KEPT)) / MIB)
+  return {
+    cpuMillis: Math.min(cpuMillis, offer.maxCpuMillis ?? cpuMillis),
+    memMb: Math.min(memMb, offer.maxMemMb ?? memMb),
+    runtimes: [...offer.runtimes],
+  }
+}
