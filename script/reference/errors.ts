@@ -1,0 +1,65 @@
+// errors.md: the closed set of codes, and every finer reason with the code that it comes with and where.
+import { statusOf } from '#lib/error.ts'
+import { REASONS } from '#api/functions.ts'
+import { code, page, sources, table } from './markdown.ts'
+
+const MEANS: Record<keyof typeof statusOf, string> = {
+  INVALID: 'what was sent is wrong; the message names the field and what would be right',
+  UNAUTHENTICATED: 'no credential, or one that opens nothing',
+  FORBIDDEN: 'known, but not allowed; a foreign or unknown organization reads the same',
+  NOT_FOUND: 'no such thing in this organization',
+  CONFLICT: 'it is there already, or was changed meanwhile',
+  INVALID_STATE: 'not in this state; the message names it and the legal moves',
+  TOO_LARGE: 'more bytes than are taken',
+  RATE_LIMITED: 'too many requests a minute; Retry-After says when',
+  QUOTA_EXCEEDED: 'the organization has as much as it may have',
+  INTERNAL: 'a fault of the platform, logged under the request’s id',
+  UNAVAILABLE: 'not now; worth another try',
+}
+
+export function errorsPage(): string {
+  const codes = Object.entries(MEANS).map(([name, means]) => [
+    code(name),
+    String(statusOf[name as keyof typeof statusOf]),
+    means,
+  ])
+  return page(
+    'Errors',
+    'A refusal has a code of this closed set, a message that says what was wrong, with which value, and what would be ' +
+      'right, and mostly `data.reason`, a finer name, and `data.next`, what to do. `ccp` prints the reason, or the code ' +
+      'when there is none, before the colon.',
+    '## Codes',
+    table(['Code', 'HTTP', 'Means'], codes),
+    '## Reasons',
+    table(['Reason', 'Code', 'Said by'], reasonRows()),
+    '## Reasons of an invocation',
+    `An invocation that was admitted always answers 200; ${code('reason')} says how it failed: ${REASONS.map(code).join(', ')}.`,
+  )
+}
+
+function reasonRows(): string[][] {
+  const found = new Map<string, { codes: Set<string>; rooms: Set<string> }>()
+  for (const { path, text } of sources(/^src\/(?!sim\/|lib\/).*\.ts$/))
+    for (const [reason, name] of reasonsIn(text)) {
+      const entry = found.get(reason) ?? { codes: new Set(), rooms: new Set() }
+      entry.codes.add(name)
+      entry.rooms.add(path.split('/')[1] ?? '')
+      found.set(reason, entry)
+    }
+  return [...found]
+    .toSorted(([a], [b]) => (a.toLowerCase() < b.toLowerCase() ? -1 : 1))
+    .map(([reason, { codes, rooms }]) => [
+      code(reason),
+      [...codes].toSorted().map(code).join(', '),
+      [...rooms].toSorted().join(', '),
+    ])
+}
+
+/** The literal reasons of `new AppError('CODE', …, { details: { reason: 'x' } })`. */
+function* reasonsIn(text: string): Generator<[string, string]> {
+  for (const part of text.split('new AppError(').slice(1)) {
+    const name = /^\s*'([A-Z_]+)'/.exec(part)?.[1]
+    const reason = /\breason: '([A-Za-z_-]+)'/.exec(part.slice(0, 600))?.[1]
+    if (name !== undefined && reason !== undefined) yield [reason, name]
+  }
+}
