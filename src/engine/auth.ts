@@ -155,14 +155,12 @@ function accountsOf(better: ReturnType<typeof createBetterAuth>): MakeAccount {
   }
 }
 
-const DEV_KEY_NAME = 'ccp dev'
-
 /**
- * A new API key of the platform org, in place of the one before: for `secrets/dev-key` of `ccp dev`, which acts by it
- * (D50). Keeps `known` when that still opens the org.
+ * A new API key of the platform org, in place of the engine's one before: for `secrets/dev-key` of `ccp dev`, which acts
+ * by it (D50). Keeps `known` when that still opens the org.
  */
 export async function ensureDevKey(
-  deps: { db: Store; clock: Clock; random: Random; auth: Auth },
+  deps: { id: string; db: Store; clock: Clock; random: Random; auth: Auth },
   known?: string,
 ): Promise<string> {
   const { db, clock, random, auth } = deps
@@ -171,12 +169,13 @@ export async function ensureDevKey(
   if (!org) throw new Error('invariant broken: the platform has no org')
   const { secret, hash } = mintOrgKey(random)
   const now = clock.now()
+  const name = `ccp dev on ${deps.id}`
   await transaction(db, async (tx) => {
-    await deleteOrgKeysNamed(tx, { orgId: org.id, name: DEV_KEY_NAME })
+    await deleteOrgKeysNamed(tx, { orgId: org.id, name })
     await insertOrgKey(tx, {
       id: newId('key', now, random),
       orgId: org.id,
-      name: DEV_KEY_NAME,
+      name,
       role: 'owner',
       hash,
       prefix: ORG_KEY_PREFIX,
