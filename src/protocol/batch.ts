@@ -1,21 +1,27 @@
 // Frames of one turn of the loop, written into one slab and handed to the pipe in as few writes as may be.
 //
-// Invariant: a slab is written once, front to back, and never again: the pipe may keep what it was handed.
-import { HEADER_BYTES, FRAME, writeHeader } from '#protocol/frame.ts'
+// Invariants
+// 1. Unless the pipe copies, a slab is written once, front to back, and never again: the pipe keeps what it was handed.
+// 2. What a stream was given to send is not kept after the call: its writer may use the memory again.
+import { FRAME, HEADER_BYTES, writeHeader } from '#protocol/frame.ts'
 
 /** Slabs double from one to the other: a pipe that says little holds little. */
 const SLAB_BYTES_FIRST = 4 * 1024
 const SLAB_BYTES_MAX = 256 * 1024
 /** Handed over as soon as it is this long, so that the peer starts while we still fill. */
 const BATCH_BYTES = 128 * 1024
+/** Payloads from here on go to a copying pipe as they are: one copy fewer. */
+const DIRECT_BYTES = 2 * 1024
 
 export class Batch {
-  readonly #write: (bytes: Buffer) => void
+  readonly #copies: boolean
+  readonly #write: (bytes: Uint8Array) => void
   #slab: Buffer = Buffer.alloc(0)
   #start = 0
   #end = 0
 
-  constructor(write: (bytes: Buffer) => void) {
+  constructor(copies: boolean, write: (bytes: Uint8Array) => void) {
+    this.#copies = copies
     this.#write = write
   }
 
@@ -26,6 +32,11 @@ export class Batch {
   }
 
   data(id: number, payload: Buffer): void {
+    if (this.#copies && payload.length >= DIRECT_BYTES) {
+      this.header(FRAME.data, payload.length, id)
+      this.handOver()
+      return this.#write(payload)
+    }
     this.#room(HEADER_BYTES + payload.length)
     writeHeader(this.#slab, this.#end, { type: FRAME.data, value: payload.length, id })
     payload.copy(this.#slab, this.#end + HEADER_BYTES)
@@ -38,11 +49,13 @@ export class Batch {
     const bytes = this.#slab.subarray(this.#start, this.#end)
     this.#start = this.#end
     this.#write(bytes)
+    if (this.#copies) this.#start = this.#end = 0
   }
 
   #room(size: number): void {
     if (this.#end + size <= this.#slab.length) return
     this.handOver()
+    if (this.#end + size <= this.#slab.length) return
     const doubled = Math.min(Math.max(this.#slab.length * 2, SLAB_BYTES_FIRST), SLAB_BYTES_MAX)
     this.#slab = Buffer.allocUnsafeSlow(Math.max(doubled, size))
     this.#start = this.#end = 0

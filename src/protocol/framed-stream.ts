@@ -55,14 +55,26 @@ export class FramedStream {
     this.stream.destroy(error)
   }
 
+  /**
+   * Exactly `size` bytes, or `undefined` when the stream ends before the first of them. Takes whatever has arrived and
+   * puts back what is too much: `read(size)` while less is there makes Node say 'readable' again at once, for ever.
+   */
   async #take(size: number): Promise<Buffer | undefined> {
-    for (;;) {
-      const bytes = this.stream.read(size) as Buffer | null
-      if (bytes !== null && bytes.length === size) return bytes
-      if (bytes !== null) throw cutShort(`the stream ended ${size - bytes.length} bytes early`)
-      if (this.stream.readableEnded) return undefined
-      if ((await settled(this.stream, 'readable')) === 'end') return undefined
+    const pieces: Buffer[] = []
+    let held = 0
+    while (held < size) {
+      const piece = this.stream.read() as Buffer | null
+      if (piece !== null) {
+        pieces.push(piece)
+        held += piece.length
+      } else if (this.stream.readableEnded || (await settled(this.stream, 'readable')) === 'end') {
+        if (held === 0) return undefined
+        throw cutShort(`the stream ended ${size - held} bytes early`)
+      }
     }
+    const all = pieces.length === 1 && pieces[0] ? pieces[0] : Buffer.concat(pieces)
+    if (held > size) this.stream.unshift(all.subarray(size))
+    return all.subarray(0, size)
   }
 }
 

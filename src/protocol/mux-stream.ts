@@ -2,15 +2,19 @@
 //
 // Invariants
 // 1. The receiver counts: more bytes than it granted, or anything after FIN, cuts the pipe.
-// 2. What arrived and was not read waits in `#inbox`, at most WINDOW bytes, and is counted in the multiplexer's total.
+// 2. What arrived and was not read waits in `#inbox`, at most a window of bytes, and is counted in the multiplexer's
+//    total. A window begins at WINDOW and grows to WINDOW_MAX only while the reader keeps up and the multiplexer's
+//    budget for growth lasts.
 // 3. Credit goes back when bytes leave the inbox for the Readable, which holds READ_AHEAD of them.
 import { Duplex } from 'node:stream'
 import { AppError } from '#lib/error.ts'
 import { PAYLOAD_MAX, protocolError, type ResetReason } from '#protocol/frame.ts'
 import { Share, type StreamClass } from '#protocol/turns.ts'
 
-/** Bytes of one stream on the way without credit: 5 MB/s a stream at 50 ms. */
+/** Bytes of one stream on the way without credit: what a stream that nobody reads costs. */
 export const WINDOW = 256 * 1024
+/** What the window of a stream that is read as fast as it comes grows to: 20 MB/s at 50 ms. */
+export const WINDOW_MAX = 1024 * 1024
 const READ_AHEAD = 16 * 1024
 const WRITE_AHEAD = 64 * 1024
 /** Received pieces kept apart; more are joined, so that one-byte frames cost bytes, not objects. */
@@ -25,6 +29,8 @@ export type MuxLink = {
   forget(id: number, reset: ResetReason | undefined): void
   /** Adds to (or takes from) the bytes that all streams hold unread; false when there is no room for them. */
   hold(bytes: number): boolean
+  /** Adds to (or takes from) what windows grew by; false when the budget is used up. */
+  grow(bytes: number): boolean
 }
 
 export type MuxStreamOptions = { id: number; class: StreamClass }
@@ -38,6 +44,7 @@ export class MuxStream extends Duplex {
   #out: Buffer | undefined
   #done: ((error?: Error | null) => void) | undefined
   #waiting = false // for credit
+  #window = WINDOW
   #receiveCredit = WINDOW
   #consumed = 0
   #inbox: Buffer[] = []
@@ -86,7 +93,10 @@ export class MuxStream extends Duplex {
 
   credited(bytes: number): void {
     this.#sendCredit += bytes
-    if (this.#sendCredit > WINDOW) throw protocolError(`stream ${this.id}: credit above the window`)
+    if (this.#sendCredit > WINDOW_MAX)
+      throw protocolError(
+        `stream ${this.id}: credit for ${this.#sendCredit} bytes: ${WINDOW_MAX} are the most`,
+      )
     if (!this.#waiting) return
     this.#waiting = false
     this.#mux.wants(this)
@@ -167,6 +177,8 @@ export class MuxStream extends Duplex {
     this.#inbox = []
     this.#mux.hold(-this.#unread)
     this.#unread = 0
+    this.#mux.grow(WINDOW - this.#window)
+    this.#window = WINDOW
     this.#mux.forget(this.id, this.#finIn && this.#finOut ? undefined : this.#reset)
     this.#out = undefined
     const pending = this.#done
@@ -177,12 +189,19 @@ export class MuxStream extends Duplex {
 
   #pass(piece: Buffer): void {
     this.#consumed += piece.length
-    if (this.#consumed >= WINDOW / 2 && !this.#finIn) {
-      this.#receiveCredit += this.#consumed
-      this.#mux.credit(this.id, this.#consumed)
-      this.#consumed = 0
-    }
+    if (this.#consumed >= this.#window / 2 && !this.#finIn) this.#grant()
     this.#hungry = this.push(piece)
+  }
+
+  #grant(): void {
+    let bytes = this.#consumed
+    this.#consumed = 0
+    if (this.#inbox.length === 0 && this.#window < WINDOW_MAX && this.#mux.grow(WINDOW)) {
+      this.#window += WINDOW
+      bytes += WINDOW
+    }
+    this.#receiveCredit += bytes
+    this.#mux.credit(this.id, bytes)
   }
 
   #shed(): void {

@@ -29,9 +29,11 @@ import { TURN_BYTES, Turns, type StreamClass } from '#protocol/turns.ts'
 /** Data of all streams on the way at once: bounds what a small frame queues behind on a slow link. */
 export const PIPE_WINDOW = 1024 * 1024
 const RESERVE = 128 * 1024
-const PIPE_CREDIT_EACH = 64 * 1024
+const PIPE_CREDIT_EACH = 128 * 1024
 /** Bytes that arrived and nobody reads, over all streams of a pipe; beyond it the stream that overflows is reset. */
 export const UNREAD_MAX = 64 << 20
+/** What windows of streams may have grown by, over all: sixteen streams at full speed and some more. */
+const GROWN_MAX = 16 << 20
 /** Bytes that streams hold for a peer that takes nothing: above it no stream is opened and the pipe is given up. */
 export const HELD_MAX = 32 << 20
 /** Answers (pongs, credit) that a peer may cause while it does not drain the pipe; our own frames never count. */
@@ -75,6 +77,7 @@ export class Mux {
   #onTheWay = 0
   #arrived = 0
   #unread = 0
+  #grown = 0
   #scheduled = false
   #closed = false
   #failure: AppError | undefined
@@ -85,7 +88,7 @@ export class Mux {
     this.#pipe = pipe
     this.#options = options
     this.#idsMax = options.idsMax ?? IDS_MAX
-    this.#batch = new Batch((bytes) => {
+    this.#batch = new Batch(pipe.copies, (bytes) => {
       if (!this.#closed && !pipe.write(bytes)) this.#full = true
     })
     this.#link = this.#makeLink()
@@ -208,6 +211,11 @@ export class Mux {
         this.#unread += bytes
         return true
       },
+      grow: (bytes) => {
+        if (bytes > 0 && this.#grown + bytes > GROWN_MAX) return false
+        this.#grown += bytes
+        return true
+      },
     }
   }
 
@@ -237,7 +245,7 @@ export class Mux {
     else stream.cut(resetError(value))
   }
 
-  /** Invariant 1: credited on arrival, in small steps so that a slow link shows progress. */
+  /** Invariant 1: credited on arrival, in steps small enough for a slow link to show progress. */
   #arrival(bytes: number): void {
     this.#arrived += bytes
     if (this.#arrived < PIPE_CREDIT_EACH) return

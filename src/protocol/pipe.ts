@@ -19,7 +19,9 @@ export type Pipe = {
   readonly remote: Address
   /** The certificate the peer showed (DER). TLS only: on QUIC certificates travel in messages. */
   readonly certificate?: Uint8Array
-  /** Takes the bytes (the caller does not touch them again). False: wait for `onDrain` before sending more bulk. */
+  /** True when `write` has copied as it returns, so that the caller may use the memory again. */
+  readonly copies: boolean
+  /** Takes the bytes (unless `copies`, the caller does not touch them again). False: wait for `onDrain` before sending more bulk. */
   write(bytes: Uint8Array): boolean
   /** One reader at a time, replacing the last; without one the pipe stops reading. Never called inside `receive`. */
   receive(onData: ((chunk: Buffer) => void) | undefined): void

@@ -27,12 +27,9 @@ import {
   type ListenOutcome,
   type Pipe,
 } from '#protocol/pipe.ts'
+import { QuicOutbox, type Outlet } from '#protocol/quic-outbox.ts'
 
-type QuinnStream = {
-  read(max: number): Promise<Uint8Array | null>
-  write(bytes: Uint8Array): Promise<void>
-  finishWrite(): void
-}
+type QuinnStream = Outlet & { read(max: number): Promise<Uint8Array | null> }
 type QuinnConnection = {
   remoteMultiaddr(): string
   outboundStream(): Promise<QuinnStream>
@@ -56,9 +53,9 @@ type Quinn = {
 }
 
 const ADDON = '@chainsafe/libp2p-quic-linux-x64-gnu'
-/** Bytes handed over but not yet taken by the addon, before `write` says wait. */
-const WRITE_AHEAD = 256 * 1024
-const READ_MAX = 256 * 1024
+/** A read asks for twice what the last one brought, between these: the addon allocates what is asked for. */
+const READ_MIN = 16 * 1024
+const READ_MAX = 128 * 1024
 /** A dead peer is noticed by heartbeats; this is the last line. */
 const IDLE_MS = 15_000
 const KEEP_ALIVE_MS = 4_000
@@ -237,21 +234,24 @@ type Wrapped = End & {
 
 function wrap({ connection, stream, peer, remote, clock, release }: Wrapped): Pipe {
   const closing = new Closing()
-  const writer = new Writer(stream)
   let reading = false
+  let onDrain = (): void => {}
   const finish = (error: AppError | undefined): void => {
     if (closing.closed) return
-    writer.stop()
+    outbox.stop()
     connection.abort()
     release?.()
     closing.close(error)
   }
   const lost = (error: unknown): void => finish(pipeLost(firstLine(error)))
+  const outbox = new QuicOutbox(stream, { drain: () => onDrain(), error: lost })
   const read = async (): Promise<void> => {
     reading = true
+    let most = READ_MIN
     while (inlet.hungry && !closing.closed) {
-      const chunk = await stream.read(READ_MAX)
-      if (chunk === null) return finish(writer.ended ? undefined : peerClosed())
+      const chunk = await stream.read(most)
+      if (chunk === null) return finish(outbox.ended ? undefined : peerClosed())
+      most = Math.min(READ_MAX, Math.max(READ_MIN, 2 * chunk.length))
       inlet.push(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength))
     }
     reading = false
@@ -261,83 +261,28 @@ function wrap({ connection, stream, peer, remote, clock, release }: Wrapped): Pi
   })
   // A read in flight sees the end itself, after what arrived before it; without one this is the only sign.
   const ended = (): void => {
-    if (!reading) finish(writer.ended ? undefined : peerClosed())
+    if (!reading) finish(outbox.ended ? undefined : peerClosed())
   }
   read().catch(lost)
   connection.closed().then(ended, ended)
-  writer.onError = lost
   return {
     transport: 'quic',
+    copies: true,
     peer,
     remote,
-    write: (bytes) => closing.closed || writer.write(bytes),
+    write: (bytes) => closing.closed || outbox.write(bytes),
     receive: (onData) => inlet.receive(onData),
     onDrain: (fn) => {
-      writer.onDrain = fn
+      onDrain = fn
     },
     onClose: (fn) => closing.onClose(fn),
     destroy: (error) => finish(error),
     close: () => {
-      if (closing.closed || writer.ended) return
-      writer.end()
+      if (closing.closed || outbox.ended) return
+      outbox.end()
       inlet.receive(() => {}) // what still comes is not wanted, its end is
       closing.onClose(clock.after(LINGER_MS, () => finish(undefined)))
     },
-  }
-}
-
-/** Queues what the addon has not taken yet and joins it into as few calls as it can. */
-class Writer {
-  readonly #stream: QuinnStream
-  #queue: Uint8Array[] = []
-  #queued = 0
-  #writing = false
-  #stopped = false
-  ended = false
-  onDrain: () => void = () => {}
-  onError: (error: unknown) => void = () => {}
-
-  constructor(stream: QuinnStream) {
-    this.#stream = stream
-  }
-
-  write(bytes: Uint8Array): boolean {
-    if (this.ended || bytes.length === 0) return true
-    this.#queue.push(bytes)
-    this.#queued += bytes.length
-    this.#start()
-    return this.#queued < WRITE_AHEAD
-  }
-
-  /** Says the end once the queue is empty. */
-  end(): void {
-    this.ended = true
-    this.#start()
-  }
-
-  stop(): void {
-    this.#stopped = true
-    this.#queue = []
-  }
-
-  #start(): void {
-    if (this.#writing || this.#stopped) return
-    this.#writing = true
-    this.#run().catch((error) => this.onError(error))
-  }
-
-  async #run(): Promise<void> {
-    while (this.#queue.length > 0 && !this.#stopped) {
-      const bytes = this.#queue.length === 1 ? this.#queue[0] : Buffer.concat(this.#queue)
-      this.#queue = []
-      if (!bytes) break
-      await this.#stream.write(bytes)
-      const wasFull = this.#queued >= WRITE_AHEAD
-      this.#queued -= bytes.length
-      if (wasFull && this.#queued < WRITE_AHEAD) this.onDrain()
-    }
-    this.#writing = false
-    if (this.ended && !this.#stopped) this.#stream.finishWrite()
   }
 }
 

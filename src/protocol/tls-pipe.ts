@@ -171,6 +171,7 @@ function wrap(socket: tls.TLSSocket, clock: Clock): Pipe | AppError {
   socket.on('close', () => closing.close(failure))
   return {
     transport: 'tls',
+    copies: false,
     peer,
     remote,
     certificate: certificate.raw,
