@@ -1,5 +1,5 @@
 // The history of invocations on its way to the store (FN-7): a crash loses what was not flushed, HISTORY_FLUSH_MS worth.
-import { messageOf } from '#lib/error.ts'
+import { AppError } from '#lib/error.ts'
 import type { Logger } from '#lib/log.ts'
 import type { Store } from '#store/connect.ts'
 import { insertInvocations, type InvocationRow } from '#store/invocations.ts'
@@ -48,14 +48,16 @@ export class History {
     try {
       await insertInvocations(this.#db, rows)
     } catch (error) {
-      this.#rows = [...rows, ...this.#rows].slice(-KEPT_MAX)
-      throw error
+      // Kept while the store is away; a batch that the store refuses would be refused for ever.
+      if (error instanceof AppError && error.code === 'UNAVAILABLE') {
+        this.#rows = [...rows, ...this.#rows].slice(-KEPT_MAX)
+        throw error
+      }
+      this.#log.error({ err: error, dropped: rows.length }, 'history was refused by the store')
+      return 0
     }
     if (this.#dropped > 0)
-      this.#log.warn(
-        { dropped: this.#dropped },
-        messageOf('history was dropped: the store was away'),
-      )
+      this.#log.warn({ dropped: this.#dropped }, 'history was dropped: the store was away')
     this.#dropped = 0
     return rows.length
   }

@@ -6,7 +6,7 @@
 //    guest has no network and no files, so its output is all that the world can see of it.
 import type { Readable } from 'node:stream'
 import type { End } from '#core/function/answer.ts'
-import { STDERR_MAX, STDOUT_MAX } from '#core/function/limits.ts'
+import { MEM_MB, STDERR_MAX, STDOUT_MAX } from '#core/function/limits.ts'
 import type { Clock } from '#lib/clock.ts'
 import { AppError, messageOf } from '#lib/error.ts'
 import { parseAs } from '#protocol/codec.ts'
@@ -22,6 +22,9 @@ const ANSWER_MS = 15_000
 const CHUNK_STALLED_MS = 30_000
 /** Beyond the invocation's own time: a cold child on a busy node, and the way back. */
 const RESULT_MARGIN_MS = 15_000
+
+/** POSIX: the rest of the number is lost on the way out of a process. */
+const EXIT_CODE_MAX = 255
 
 export type RunSpec = {
   nodeRecordId: string
@@ -128,7 +131,7 @@ class StreamRun {
       this.#within(ANSWER_MS, 'did not answer')
       this.#framed = new FramedStream(await this.#open())
       const result = await this.#converse(this.#framed)
-      return this.#ended(result.outcome, result)
+      return this.#ended(this.#believed(result.outcome), result)
     } catch (error) {
       if (this.#broken !== undefined) throw this.#broken
       return this.#ended(this.#closed ?? this.#told(error))
@@ -243,11 +246,11 @@ class StreamRun {
     const silent = this.#stdout.empty && this.#stderr.empty
     const ranHere = end.kind === 'fault' && result !== undefined ? !silent : this.#handed
     return {
-      end: end.kind === 'cancelled' && this.#closed === undefined ? this.#stoppedByNode() : end,
+      end,
       acted: ranHere,
       had: this.#had,
       durationMs: result ? Math.min(result.durationMs, elapsed) : elapsed,
-      memPeakMb: result ? result.memPeakMb : null,
+      memPeakMb: memPeakOf(result),
       stdout: this.#stdout.all(),
       stderr: this.#stderr.all(),
       stdoutTruncated: this.#stdout.truncated || result?.stdoutTruncated === true,
@@ -255,11 +258,23 @@ class StreamRun {
     }
   }
 
-  /** The node says `cancelled` though nobody asked: it is going down. */
-  #stoppedByNode(): End {
-    return { kind: 'node-lost', message: `node ${this.#spec.nodeName} stopped the invocation` }
+  /** What a sound node cannot report is its own failure. */
+  #believed(end: End): End {
+    const { nodeName } = this.#spec
+    if (end.kind === 'exited' && end.exitCode > EXIT_CODE_MAX)
+      return { kind: 'fault', message: `node ${nodeName} reports the exit code ${end.exitCode}` }
+    // Nobody asked it to: it is going down.
+    if (end.kind === 'cancelled')
+      return { kind: 'node-lost', message: `node ${nodeName} stopped the invocation` }
+    return end
   }
 }
 
 const toError = (error: unknown): Error =>
   error instanceof Error ? error : new Error(messageOf(error))
+
+/** No guest holds more than its cap, whatever a node says. */
+function memPeakOf(result: Result | undefined): number | null {
+  const said = result?.memPeakMb ?? null
+  return said === null ? null : Math.min(said, MEM_MB.max)
+}
