@@ -22,7 +22,7 @@ import { systemClock, type Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { newId } from '#lib/id.ts'
 import { silentLogger, type Logger } from '#lib/log.ts'
-import { seededRandom, type Random } from '#lib/random.ts'
+import { seededRandom } from '#lib/random.ts'
 import { insertOrgKey } from '#store/auth-keys.ts'
 import { openBlobs } from '#store/blobs.ts'
 import { openKeyring } from '#store/keyring.ts'
@@ -37,6 +37,8 @@ export type WorldOptions = {
   seed?: string
   log?: Logger
   config?: Partial<EngineConfig>
+  /** Where people reach the engine, as it is told; requests still go to the port it listens on. */
+  publicUrl?: string
   /** Built when the rest of the engine is there; stand-ins unless given. */
   gateway?: (engine: EngineWithout<'gateway' | 'invoker'>) => Gateway | Promise<Gateway>
   invoker?: (engine: EngineWithout<'invoker'>) => Invoker | Promise<Invoker>
@@ -89,7 +91,8 @@ export async function makeWorld(t: Scope, options: WorldOptions = {}): Promise<W
   const keyring = await openKeyring(join(folder, 'secrets'), random)
   const secret = keyring.auth.current.bytes().toString('base64')
   const { url } = server
-  const auth = await createAuth({ db, clock, random, log, config, url, secret })
+  const publicUrl = options.publicUrl ?? url
+  const auth = await createAuth({ db, clock, random, log, config, url: publicUrl, secret })
   const ended: World['ended'] = []
   let wakes = 0
   const base: EngineWithout<'gateway' | 'invoker'> = {
@@ -124,15 +127,15 @@ export async function makeWorld(t: Scope, options: WorldOptions = {}): Promise<W
     ended,
     woken: () => wakes,
     platformOrgId: auth.platformOrgId,
-    ...people(engine, random),
+    ...people(engine, url),
   }
 }
 
 function people(
   engine: Engine,
-  random: Random,
+  url: string,
 ): Pick<World, 'makeOrg' | 'orgKey' | 'client' | 'signUpOwner' | 'fetch'> {
-  const { auth, db, clock } = engine
+  const { auth, db, clock, random } = engine
   const plain = (path: string, init: PlainInit = {}): Promise<Response> => {
     const method = init.method ?? (init.body === undefined ? 'GET' : 'POST')
     const origin = init.origin === undefined ? auth.url : init.origin
@@ -141,7 +144,7 @@ function people(
       init.body === undefined ? {} : { 'content-type': 'application/json' }
     const headers = { ...type, ...own, ...init.headers }
     const body = typeof init.body === 'string' ? init.body : JSON.stringify(init.body)
-    return fetch(`${auth.url}${path}`, {
+    return fetch(`${url}${path}`, {
       method,
       headers,
       redirect: 'manual',
@@ -164,7 +167,7 @@ function people(
       await insertOrgKey(db, row)
       return secret
     },
-    client: (credential) => createClient(auth.url, credential),
+    client: (credential) => createClient(url, credential),
     async signUpOwner(person = { email: 'owner@example.test', password: 'correct horse battery' }) {
       const link = await auth.ownerLink()
       const token = link?.split('#')[1]

@@ -2,7 +2,6 @@
 // Its routes for API keys, invitations and sign-up are not reachable: ours audit, and check what it does not (auth-join.ts).
 import { apiKey } from '@better-auth/api-key'
 import { betterAuth } from 'better-auth'
-import { APIError, createAuthMiddleware } from 'better-auth/api'
 import { bearer, deviceAuthorization, organization } from 'better-auth/plugins'
 import { createAccessControl } from 'better-auth/plugins/access'
 import { defaultStatements } from 'better-auth/plugins/organization/access'
@@ -49,7 +48,7 @@ export const REACHABLE = new Set([
 ])
 
 /** Of these, what changes something that an audit asks about. */
-const AUDITED = new Set([
+export const AUDITED = new Set([
   '/sign-in/email',
   '/sign-up/email',
   '/sign-out',
@@ -65,14 +64,6 @@ const AUDITED = new Set([
   '/organization/leave',
 ])
 
-export type AuthChange = {
-  /** 'auth.sign-in', 'auth.organization.create', … */
-  kind: string
-  userId: string
-  orgId: string | null
-  subject: string | null
-}
-
 export type BetterDeps = {
   db: Store
   log: Logger
@@ -84,7 +75,6 @@ export type BetterDeps = {
   signUpOpen: boolean
   signInsPerMinute: number
   mayMakeOrgs: (userId: string) => Promise<boolean>
-  onChange: (change: AuthChange, headers: Headers | undefined) => Promise<void>
 }
 
 // oxlint-disable-next-line typescript/explicit-function-return-type -- its type is made of its plugins
@@ -129,7 +119,6 @@ export function createBetterAuth(deps: BetterDeps) {
           model === 'organization' ? newId('org', deps.now(), deps.random) : randomId(deps.random),
       },
     },
-    hooks: { after: audit(deps) },
     plugins: plugins(deps),
   })
 }
@@ -201,28 +190,4 @@ function log(to: Logger, level: string, message: string): void {
   if (level === 'error') to.error({ part: 'auth' }, message)
   else if (level === 'warn') to.warn({ part: 'auth' }, message)
   else to.debug({ part: 'auth' }, message)
-}
-
-// oxlint-disable-next-line typescript/explicit-function-return-type -- as above
-function audit(deps: BetterDeps) {
-  return createAuthMiddleware(async (ctx) => {
-    if (!AUDITED.has(ctx.path) || ctx.context.returned instanceof APIError) return
-    const session = ctx.context.newSession ?? ctx.context.session
-    if (!session) return
-    const said: unknown = ctx.body
-    const body = typeof said === 'object' && said !== null ? said : {}
-    const text = (name: string): string | null => {
-      const value: unknown = Reflect.get(body, name)
-      return typeof value === 'string' ? value : null
-    }
-    await deps.onChange(
-      {
-        kind: `auth${ctx.path.replace('/email', '').replaceAll('/', '.')}`,
-        userId: session.user.id,
-        orgId: ctx.path.startsWith('/organization/') ? text('organizationId') : null,
-        subject: text('memberIdOrEmail') ?? text('memberId') ?? text('invitationId'),
-      },
-      ctx.headers,
-    )
-  })
 }

@@ -9,8 +9,7 @@ import type { Clock, Instant } from '#lib/clock.ts'
 import { sha256 } from '#lib/bytes.ts'
 import type { LoopSpec } from '#lib/loop.ts'
 import type { Random } from '#lib/random.ts'
-import { findOrgKeyByHash, touchOrgKeys } from '#store/auth-keys.ts'
-import type { Store } from '#store/connect.ts'
+import type { KeyRow } from '#store/auth-keys.ts'
 
 export const ORG_KEY_PREFIX = 'clt_k_'
 const SECRET_BYTES = 32
@@ -36,13 +35,22 @@ export function mintOrgKey(random: Random): { secret: string; hash: string } {
 
 const hashOf = (secret: string): string => sha256(secret).toString('base64url')
 
+export type KeyDeps = {
+  /** The key of this hash in the store, expired or not. */
+  find(hash: string): Promise<KeyRow | undefined>
+  /** Writes when keys were last used. */
+  touch(used: readonly { id: string; at: Instant }[]): Promise<void>
+  clock: Clock
+  roleOf: (text: string) => Role
+}
+
 export class OrgKeys {
-  readonly #deps: { db: Store; clock: Clock; roleOf: (text: string) => Role }
+  readonly #deps: KeyDeps
   readonly #cache = new Map<string, { key: GoodKey; at: number }>()
   readonly #looking = new Map<string, Promise<GoodKey | undefined>>()
   readonly #used = new Map<string, Instant>()
 
-  constructor(deps: { db: Store; clock: Clock; roleOf: (text: string) => Role }) {
+  constructor(deps: KeyDeps) {
     this.#deps = deps
   }
 
@@ -73,10 +81,10 @@ export class OrgKeys {
   }
 
   async #load(hash: string): Promise<GoodKey | undefined> {
-    const { db, clock, roleOf } = this.#deps
+    const { find, clock, roleOf } = this.#deps
     const at = clock.monotonic()
     try {
-      const row = await findOrgKeyByHash(db, hash)
+      const row = await find(hash)
       this.#cache.delete(hash)
       if (!row) return undefined
       const { id, name, expiresAt, orgId, slug, orgName, role } = row
@@ -104,7 +112,7 @@ export class OrgKeys {
     const used = [...this.#used].map(([id, at]) => ({ id, at }))
     if (used.length === 0) return 0
     this.#used.clear()
-    await touchOrgKeys(this.#deps.db, used)
+    await this.#deps.touch(used)
     return used.length
   }
 

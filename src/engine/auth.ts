@@ -2,7 +2,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { fromNodeHeaders } from 'better-auth/node'
 import { z } from 'zod'
-import { CLIENT_IP, createBetterAuth, originsOf, REACHABLE } from '#engine/auth-better.ts'
+import { AUDITED, CLIENT_IP, createBetterAuth, originsOf, REACHABLE } from '#engine/auth-better.ts'
 import {
   join,
   mintOwnerLink,
@@ -19,7 +19,12 @@ import { AppError } from '#lib/error.ts'
 import { newId } from '#lib/id.ts'
 import type { Logger } from '#lib/log.ts'
 import type { Random } from '#lib/random.ts'
-import { deleteOrgKeysNamed, insertOrgKey } from '#store/auth-keys.ts'
+import {
+  deleteOrgKeysNamed,
+  findOrgKeyByHash,
+  insertOrgKey,
+  touchOrgKeys,
+} from '#store/auth-keys.ts'
 import { transaction, type Store } from '#store/connect.ts'
 import { insertEvent } from '#store/events.ts'
 import { ensurePlatformOrg, findOrg, orgsOfUser, PLATFORM_SLUG } from '#store/members.ts'
@@ -72,21 +77,6 @@ export async function createAuth(deps: AuthDeps): Promise<Auth> {
     signUpOpen,
     signInsPerMinute: config.signInsPerMinute,
     mayMakeOrgs: async (userId) => signUpOpen || (await ownsPlatform(db, userId)),
-    onChange: async (change, headers) => {
-      const now = clock.now()
-      await insertEvent(db, {
-        id: newId('evt', now, random),
-        orgId: change.orgId,
-        at: new Date(now),
-        kind: change.kind,
-        actorKind: 'user',
-        actor: change.userId,
-        ip: headers?.get(CLIENT_IP) ?? null,
-        requestId: headers?.get('x-request-id') ?? null,
-        subject: change.subject,
-        data: {},
-      })
-    },
   })
   const joinDeps: JoinDeps = { db, clock, random, platformOrgId }
   const account = accountsOf(better)
@@ -96,7 +86,12 @@ export async function createAuth(deps: AuthDeps): Promise<Auth> {
     url,
     origins: originsOf(url),
     platformOrgId,
-    keys: new OrgKeys({ db, clock, roleOf }),
+    keys: new OrgKeys({
+      find: (hash) => findOrgKeyByHash(db, hash),
+      touch: (used) => touchOrgKeys(db, used),
+      clock,
+      roleOf,
+    }),
     async person(headers) {
       if (headers.cookie === undefined && headers.authorization === undefined) return undefined
       const found = await better.api.getSession({ headers: fromNodeHeaders(headers) })
@@ -108,8 +103,8 @@ export async function createAuth(deps: AuthDeps): Promise<Auth> {
         throw new AppError('FORBIDDEN', 'Sign-up is closed', {
           details: { reason: 'sign_up_closed', next: 'Ask an owner for an invitation' },
         })
-      const reachable = REACHABLE.has(path) || path === '/sign-up/email'
-      return reachable ? better.handler(request) : undefined
+      if (!REACHABLE.has(path) && path !== '/sign-up/email') return undefined
+      return audited(deps, better, { request, path })
     },
     join(request, from) {
       const joined = joining.then(() => join(joinDeps, request, { from, account }))
@@ -126,6 +121,55 @@ export async function createAuth(deps: AuthDeps): Promise<Auth> {
 async function ownsPlatform(db: Store, userId: string): Promise<boolean> {
   const orgs = await orgsOfUser(db, userId)
   return orgs.some((org) => org.slug === PLATFORM_SLUG && roleOf(org.role) === 'owner')
+}
+
+const Said = z.object({
+  organizationId: z.string().optional(),
+  memberIdOrEmail: z.string().optional(),
+  memberId: z.string().optional(),
+  invitationId: z.string().optional(),
+})
+
+/** Serves one of better-auth's routes, and writes what it changed into the audit trail. */
+async function audited(
+  { db, clock, random }: AuthDeps,
+  better: ReturnType<typeof createBetterAuth>,
+  { request, path }: { request: Request; path: string },
+): Promise<Response> {
+  if (request.method !== 'POST' || !AUDITED.has(path)) return better.handler(request)
+  const { headers } = request
+  // Before: a sign-out leaves nobody to ask about.
+  const session = await better.api.getSession({ headers })
+  const said = Said.safeParse(
+    await request
+      .clone()
+      .json()
+      .catch(() => ({})),
+  ).data
+  const response = await better.handler(request)
+  if (!response.ok) return response
+  const answer = Answer.safeParse(
+    await response
+      .clone()
+      .json()
+      .catch(() => ({})),
+  ).data
+  const userId = session?.user.id ?? answer?.user?.id
+  if (userId === undefined) return response
+  const now = clock.now()
+  await insertEvent(db, {
+    id: newId('evt', now, random),
+    orgId: path.startsWith('/organization/') ? (said?.organizationId ?? null) : null,
+    at: new Date(now),
+    kind: `auth${path.replace('/email', '').replaceAll('/', '.')}`,
+    actorKind: 'user',
+    actor: userId,
+    ip: headers.get(CLIENT_IP),
+    requestId: headers.get('x-request-id'),
+    subject: said?.memberIdOrEmail ?? said?.memberId ?? said?.invitationId ?? null,
+    data: {},
+  })
+  return response
 }
 
 const Answer = z.object({

@@ -17,6 +17,9 @@ export type OrgKey = {
   lastUsedAt: Date | null
 }
 
+/** A key with its org's names. */
+export type KeyRow = OrgKey & { slug: string; orgName: string }
+
 export async function insertOrgKey(
   tx: Store | Tx,
   row: {
@@ -52,10 +55,7 @@ export async function insertOrgKey(
 }
 
 /** The key of this hash with its org, whether or not it has expired. */
-export async function findOrgKeyByHash(
-  db: Store | Tx,
-  hash: string,
-): Promise<(OrgKey & { slug: string; orgName: string }) | undefined> {
+export async function findOrgKeyByHash(db: Store | Tx, hash: string): Promise<KeyRow | undefined> {
   const row = await keys(db)
     .innerJoin('organizations', 'organizations.id', 'apikey.referenceId')
     .select(['organizations.slug', 'organizations.name as orgName'])

@@ -71,7 +71,7 @@ function fail(
   error: unknown,
 ): void {
   // The client is gone: there is nobody to tell.
-  if (res.destroyed || req.destroyed) return void res.destroy()
+  if (res.destroyed || req.socket.destroyed) return void res.destroy()
   const told = toContractError(error, { log: engine.log, requestId })
   // An unread body would be taken for the next request.
   if (!req.complete) {
