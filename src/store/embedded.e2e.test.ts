@@ -13,6 +13,8 @@ import {
   renameSync,
   rmSync,
   statSync,
+  utimesSync,
+  writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -216,6 +218,71 @@ test('D20 a data folder whose making was cut short is made again', async (t) => 
   const folder = await folderFor(t)
   mkdirSync(join(folder.postgres, '18.part/base'), { recursive: true })
   assert.ok(await answers(storeOn(t, await start(t, folder))))
+})
+
+test('D20 a pid file that names another program, or nothing, does not stop it', async (t) => {
+  const folder = await folderFor(t)
+  const embedded = await startEmbedded({ folder, durable: false }, deps)
+  await embedded.stop()
+  const path = join(folder.postgres, '18/postmaster.pid')
+  const { uid, gid } = statSync(join(folder.postgres, '18'))
+  // A live process of Postgres's own user: for one of another user Postgres itself sees that it is none.
+  const other = spawn('sleep', ['60'], { uid, gid, cwd: '/', stdio: 'ignore' })
+  t.after(() => other.kill('SIGKILL'))
+  for (const text of [`${other.pid}\n${join(folder.postgres, '18')}\n`, '', 'x']) {
+    writeFileSync(path, text)
+    const before = new Date(Date.now() - 60_000)
+    utimesSync(path, before, before)
+    const again = await startEmbedded({ folder, durable: false }, deps)
+    assert.equal(again.adopted, false)
+    await again.stop()
+  }
+})
+
+test('design 5 what was acknowledged is there after engine and Postgres are killed at once', async (t) => {
+  const folder = await folderFor(t)
+  const script = `
+    import { sql } from 'kysely'
+    import { connect } from '#store/connect.ts'
+    import { startEmbedded } from '#store/embedded.ts'
+    import { openStateFolder } from '#store/state-folder.ts'
+    import { systemClock as clock } from '#lib/clock.ts'
+    import { systemRandom as random } from '#lib/random.ts'
+    const folder = await openStateFolder(process.argv[1])
+    const embedded = await startEmbedded({ folder }, { clock, random })
+    const store = connect(embedded.target)
+    await sql\`create table if not exists acked (n int primary key)\`.execute(store)
+    const { rows } = await sql\`select coalesce(max(n), 0) as n from acked\`.execute(store)
+    for (let n = rows[0].n + 1; ; n++) {
+      await sql\`insert into acked values (\${n})\`.execute(store)
+      process.send({ pid: embedded.pid, n })
+    }`
+  let acked = 0
+  for (let round = 0; round < 3; round++) {
+    const engine = spawn(
+      process.execPath,
+      ['--input-type=module-typescript', '-e', script, folder.root],
+      { cwd: CHECKOUT, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] },
+    )
+    t.after(() => engine.kill('SIGKILL'))
+    const goal = acked + 100
+    await new Promise<void>((resolve, reject) => {
+      engine.once('exit', () => reject(new Error('the engine ended by itself')))
+      engine.on('message', (message: { pid: number; n: number }) => {
+        acked = message.n
+        if (acked !== goal) return
+        process.kill(message.pid, 'SIGKILL')
+        engine.removeAllListeners('exit')
+        engine.kill('SIGKILL')
+        resolve()
+      })
+    })
+  }
+  const store = storeOn(t, await start(t, folder))
+  const { rows } = await sql<{ n: number; last: number }>`
+    select count(*)::int as n, max(n) as last from acked`.execute(store)
+  assert.ok(rows[0]!.last >= acked, `${rows[0]!.last} of ${acked}`)
+  assert.equal(rows[0]!.n, rows[0]!.last, 'no holes')
 })
 
 test('D20 a path too long for a socket is refused', async (t) => {

@@ -9,12 +9,14 @@ import type { StoreTarget } from '#store/connect.ts'
 import { postgresBinaries } from '#store/embedded/binaries.ts'
 import { postgresOwner } from '#store/embedded/owner.ts'
 import {
+  endOrphans,
   findPostmaster,
   isAlive,
   lastWords,
   launch,
   type Postmaster,
   prepare,
+  removeStale,
   type Site,
   stopPostmaster,
   SUPERUSER,
@@ -75,6 +77,10 @@ async function bringUp(site: Site, clock: Clock): Promise<Up> {
   const deadline = clock.monotonic() + LEFTOVERS_TIMEOUT_MS
   for (;;) {
     const found = findPostmaster(site.data)
+    if (!found) {
+      await removeStale(site.data, clock)
+      await endOrphans(site.data, clock)
+    }
     const postmaster = found ?? (await launch(site))
     const readiness = await untilReady(site, postmaster, { clock, timeoutMs: READY_TIMEOUT_MS })
     if (readiness === 'ready') return { postmaster, adopted: found !== undefined }
@@ -117,6 +123,7 @@ export class Embedded {
     await this.detach()
     const running = findPostmaster(this.#site.data)
     if (running) await stopPostmaster(running, this.#deps.clock)
+    await endOrphans(this.#site.data, this.#deps.clock)
   }
 
   /** Stops watching and leaves Postgres running. */

@@ -6,8 +6,8 @@
 // 4. A data folder is complete or absent: initdb works beside it, then it is renamed.
 import { execFile, spawn } from 'node:child_process'
 import { chown, mkdir, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises'
-import { closeSync, openSync, readFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { closeSync, openSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import type { Clock } from '#lib/clock.ts'
@@ -24,6 +24,10 @@ const SOCKET_PATH_MAX = 107 - '/.s.PGSQL.5432'.length
 /** What Postgres says is little; older than this many bytes goes. */
 const LOG_BYTES_MAX = 10 * 1024 ** 2
 const POLL_MS = 20
+/** From its first breath to its line in postmaster.pid a postmaster takes some milliseconds. */
+const STARTING_MS = 5000
+/** SIGQUIT ends a backend at once unless it hangs in the kernel. */
+const ORPHAN_PATIENCE_MS = 3000
 /** Nothing of ours in the children: not our tokens, not our locale. */
 const CHILD_ENV = { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C.UTF-8', TZ: 'UTC' }
 
@@ -124,6 +128,55 @@ export function findPostmaster(data: string): Postmaster | undefined {
     return argv.includes(data) && startedAt !== undefined ? { pid, startedAt } : undefined
   } catch {
     return undefined // a stale file: Postgres removes it at the next start
+  }
+}
+
+/**
+ * Removes a postmaster.pid whose pid now belongs to another program, or that a power cut left empty: Postgres would refuse
+ * to start. Backends that outlived their postmaster still hold its shared memory, and for that Postgres refuses rightly.
+ */
+export async function removeStale(data: string, clock: Clock): Promise<void> {
+  const path = join(data, 'postmaster.pid')
+  const found = await stat(path).catch(() => undefined)
+  // One that is just being started has not written its line yet.
+  if (!found || clock.now() - found.mtimeMs < STARTING_MS || findPostmaster(data)) return
+  await rm(path, { force: true })
+}
+
+/**
+ * Ends the backends that a killed postmaster left. They notice its death only when they wait for their client, so one
+ * whose client keeps asking lives on, and no new postmaster starts while it does. Call it when there is no postmaster.
+ */
+export async function endOrphans(data: string, clock: Clock): Promise<void> {
+  for (const [signal, patienceMs] of [
+    ['SIGQUIT', ORPHAN_PATIENCE_MS],
+    ['SIGKILL', ORPHAN_PATIENCE_MS],
+  ] as const) {
+    const deadline = clock.monotonic() + patienceMs
+    for (const pid of workersIn(data)) signalTo(pid, signal)
+    while (workersIn(data).length > 0 && clock.monotonic() < deadline) await clock.sleep(POLL_MS)
+  }
+}
+
+/** The processes of Postgres in this folder: all of them have it as their working directory. */
+function workersIn(data: string): number[] {
+  return readdirSync('/proc').flatMap((name) => {
+    if (!/^\d+$/.test(name)) return []
+    try {
+      const here = readlinkSync(`/proc/${name}/cwd`) === data
+      const postgres = here && basename(readlinkSync(`/proc/${name}/exe`)).startsWith('postgres')
+      return postgres && startTime(Number(name)) !== undefined ? [Number(name)] : []
+    } catch {
+      return [] // gone meanwhile, or somebody else's
+    }
+  })
+}
+
+function signalTo(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal)
+  } catch {
+    // It ended by itself.
   }
 }
 
@@ -249,7 +302,7 @@ export async function stopPostmaster(postmaster: Postmaster, clock: Clock): Prom
     ['SIGQUIT', 10_000],
   ] as const) {
     if (!isAlive(postmaster)) return
-    process.kill(postmaster.pid, signal)
+    signalTo(postmaster.pid, signal)
     const deadline = clock.monotonic() + patienceMs
     while (isAlive(postmaster) && clock.monotonic() < deadline) await clock.sleep(POLL_MS)
   }
