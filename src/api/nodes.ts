@@ -74,13 +74,18 @@ export const enroll = base
     summary: 'Make a node record and its one-time token',
   })
   .input(
-    orgInput.extend({
-      nodeId: nameField('nodeId'),
-      label: labelField.optional(),
-      region: regionField.optional(),
-      trustTier: trustTierField,
-      contributor: z.string().min(1).max(LABEL_MAX).optional(),
-    }),
+    orgInput
+      .extend({
+        nodeId: nameField('nodeId'),
+        label: labelField.optional(),
+        region: regionField.optional(),
+        trustTier: trustTierField,
+        contributor: z.string().min(1).max(LABEL_MAX).optional(),
+      })
+      .refine((input) => input.contributor === undefined || input.trustTier === 'community', {
+        path: ['contributor'],
+        message: "contributor is accepted with trustTier 'community' only",
+      }),
   )
   .output(
     z.object({ node: nodeRecord, token: z.string().nullable(), notice: z.string().optional() }),

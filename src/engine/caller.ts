@@ -53,7 +53,7 @@ const unauthenticated = (reason: string, message: string): AppError =>
   new AppError('UNAUTHENTICATED', message, {
     details: {
       reason,
-      next: 'Sign in with `ccp login`, or send an API key in the header x-api-key',
+      next: 'Sign in with `ccp auth login`, or send an API key in the header x-api-key',
     },
   })
 
