@@ -164,6 +164,10 @@ test('000-09 a wrong value is refused before any request, naming field, value an
       ['nodes', 'enroll', 'A_b', '--trust-tier', 'secure', ...org],
       /^INVALID: nodeId must be lowercase.*, not 'A_b'/,
     ],
+    [
+      ['nodes', 'enroll', 'a', '--trust-tier', 'secure', '--contributor', 'Ada', ...org],
+      /^INVALID: contributor is accepted with trustTier 'community' only$/m,
+    ],
     [['nodes', 'enroll', 'a', ...org], /^INVALID: trustTier must be 'secure'/],
     [['nodes', 'enroll', 'a', '--trust-tier', 'x', ...org], /^INVALID: trustTier must be 'secure'/],
     [

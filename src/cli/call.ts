@@ -117,7 +117,8 @@ function describeIssue(issue: z.core.$ZodIssue, input: unknown): string {
   let value = input
   for (const key of issue.path)
     value = typeof value === 'object' && value !== null ? Reflect.get(value, key) : undefined
-  return `${named}${issue.message}${describeValue(value)}`
+  // A rule between fields names them itself.
+  return `${named}${issue.message}${issue.code === 'custom' ? '' : describeValue(value)}`
 }
 
 /** ', not 99': a short value that the person typed; no secret is short and wrong. */

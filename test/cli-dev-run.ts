@@ -1,0 +1,86 @@
+// `ccp dev` and `ccp` as programs of their own, for the end-to-end tests of the command line.
+import { spawn, type ChildProcess } from 'node:child_process'
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { createServer, type AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+
+export const checkout = join(import.meta.dirname, '..')
+
+export type Ended = { code: number | null; signal: string | null; out: string; err: string }
+
+/** A folder that the postgres user can walk through (D20), gone after the test. */
+export function openFolder(t: Pick<TestContext, 'after'>, prefix: string): string {
+  const folder = mkdtempSync(join(tmpdir(), prefix))
+  chmodSync(folder, 0o755)
+  t.after(() => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }))
+  return folder
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+  const { port } = server.address() as AddressInfo
+  await new Promise((done) => server.close(done))
+  return port
+}
+
+/** The environment of a test, without what would make `ccp` look elsewhere. */
+export function cleanEnv(extra: Record<string, string>): Record<string, string> {
+  const kept = Object.entries(process.env).filter(
+    ([name]) => !/^(CCP_|CLUTCH_|NODE_|npm_|DATABASE_URL)/.test(name),
+  )
+  return { ...(Object.fromEntries(kept) as Record<string, string>), ...extra }
+}
+
+export type Started = {
+  child: ChildProcess
+  ended: Promise<Ended>
+  output: () => string
+}
+
+export function start(
+  command: string,
+  argv: readonly string[],
+  options: { env: Record<string, string>; cwd?: string; stdin?: string },
+): Started {
+  const child = spawn(command, argv, { env: options.env, cwd: options.cwd ?? checkout })
+  let [out, err] = ['', '']
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text))
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (err += text))
+  child.stdin.on('error', () => {}) // it ended without reading
+  child.stdin.end(options.stdin ?? '')
+  const ended = new Promise<Ended>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', (code, signal) => resolve({ code, signal, out, err }))
+  })
+  return { child, ended, output: () => out + err }
+}
+
+/** Polls until it holds; throws with `what` and the last words after the deadline. */
+export async function until(
+  what: string,
+  holds: () => boolean | Promise<boolean>,
+  deadlineMs: number,
+): Promise<void> {
+  const deadline = performance.now() + deadlineMs
+  while (!(await holds())) {
+    if (performance.now() > deadline) throw new Error(`not within ${deadlineMs} ms: ${what}`)
+    await new Promise((done) => setTimeout(done, 50))
+  }
+}
+
+/** Pids of processes that name the folder in their command line. */
+export function processesOf(folder: string): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(folder)
+      } catch {
+        return false
+      }
+    })
+    .map(Number)
+}
