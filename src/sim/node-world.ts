@@ -33,8 +33,6 @@ export type GatewayOptions = Partial<GatewayConfig> & { engineId?: string; clock
 export type EnrollOptions = { orgId?: string; trustTier?: 'secure' | 'community' }
 export type NodeWorldScope = { after(fn: () => Promise<void>): void }
 
-const ROOT_KEY_OFFSET = 12
-
 /** Polls until it holds; fails naming what did not come. */
 export async function until(
   what: string,
@@ -60,67 +58,65 @@ export async function nodeWorld(
   t.after(() => rm(folder, { recursive: true, force: true }))
   const keyring = await openKeyring(folder, systemRandom)
   const orgId = newId('org', clock.now(), systemRandom)
-  const rootKey = keyring.fleetRoot.current.publicKey
-    .export({ type: 'spki', format: 'der' })
-    .subarray(ROOT_KEY_OFFSET)
-    .toString('hex')
-  const mint = (): { token: string; hash: Buffer } => {
+  const rootKey = rootKeyOf(keyring)
+  const give = async (id: string, identityGeneration: number): Promise<string> => {
     const { token, hash } = mintToken('node', rootKey, systemRandom)
-    return { token, hash: Buffer.from(hash, 'hex') }
+    const tokenHash = Buffer.from(hash, 'hex')
+    const now = clock.now()
+    await transaction(db, (tx) =>
+      addCredential(tx, { nodeRecordId: id, identityGeneration, tokenHash, now }),
+    )
+    return token
   }
   return {
     db,
     keyring,
     clock,
     orgId,
-    async gateway({ engineId = 'eng_test', clock: own = clock, ...config } = {}) {
-      const keys = await openGatewayKeys(keyring, engineId, { clock: own, random: systemRandom })
-      const gateway = await startGateway({
-        engineId,
-        version: 'test',
-        db,
-        clock: own,
-        random: systemRandom,
-        log: silentLogger,
-        keys,
-        config: { host: '127.0.0.1', port: 0, ...config },
-      })
-      t.after(() => gateway.stop())
-      return gateway
-    },
+    gateway: (options = {}) => openGateway(t, { db, keyring, clock }, options),
     async enroll(nodeId, options = {}) {
-      const { token, hash } = mint()
-      const org = options.orgId ?? orgId
-      const id = await insertNode(db, clock, { nodeId, orgId: org, ...options })
-      await transaction(db, (tx) =>
-        addCredential(tx, {
-          nodeRecordId: id,
-          identityGeneration: 1,
-          tokenHash: hash,
-          now: clock.now(),
-        }),
-      )
-      return { id, token }
+      const id = await insertNode(db, clock, { nodeId, orgId, ...options })
+      return { id, token: await give(id, 1) }
     },
     async replaceIdentity(id) {
-      const { token, hash } = mint()
-      await transaction(db, async (tx) => {
-        const { identityGeneration } = await tx
-          .updateTable('nodes')
-          .set((eb) => ({ identityGeneration: eb('identityGeneration', '+', 1) }))
-          .where('id', '=', id)
-          .returning('identityGeneration')
-          .executeTakeFirstOrThrow()
-        await addCredential(tx, {
-          nodeRecordId: id,
-          identityGeneration,
-          tokenHash: hash,
-          now: clock.now(),
-        })
-      })
-      return token
+      const { identityGeneration } = await db
+        .updateTable('nodes')
+        .set((eb) => ({ identityGeneration: eb('identityGeneration', '+', 1) }))
+        .where('id', '=', id)
+        .returning('identityGeneration')
+        .executeTakeFirstOrThrow()
+      return give(id, identityGeneration)
     },
   }
+}
+
+/** The fleet root's public key, in hex. */
+export const rootKeyOf = (keyring: Keyring): string =>
+  keyring.fleetRoot.current.publicKey
+    .export({ type: 'spki', format: 'der' })
+    .subarray(SPKI_PREFIX_BYTES)
+    .toString('hex')
+
+const SPKI_PREFIX_BYTES = 12
+
+async function openGateway(
+  t: NodeWorldScope,
+  world: Pick<NodeWorld, 'db' | 'keyring' | 'clock'>,
+  { engineId = 'eng_test', clock = world.clock, ...config }: GatewayOptions,
+): Promise<RunningGateway> {
+  const keys = await openGatewayKeys(world.keyring, engineId, { clock, random: systemRandom })
+  const gateway = await startGateway({
+    engineId,
+    version: 'test',
+    db: world.db,
+    clock,
+    random: systemRandom,
+    log: silentLogger,
+    keys,
+    config: { host: '127.0.0.1', port: 0, ...config },
+  })
+  t.after(() => gateway.stop())
+  return gateway
 }
 
 async function insertNode(

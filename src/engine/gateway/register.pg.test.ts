@@ -8,7 +8,7 @@ import { createIdentity } from '#protocol/identity.ts'
 import { dialTls } from '#protocol/tls-pipe.ts'
 import { testDatabase } from '#store/test-database.ts'
 import { SimNode, type SimNodeSpec } from '#sim/node.ts'
-import { nodeWorld, until, type NodeWorld } from '#sim/node-world.ts'
+import { nodeWorld, rootKeyOf, until, type NodeWorld } from '#sim/node-world.ts'
 import type { RunningGateway } from '#engine/gateway/start-gateway.ts'
 
 async function start(
@@ -173,11 +173,7 @@ test('ND-5 after revokeIdentity the old token and key are IDENTITY_REPLACED; the
 test('ND-4 a token that no node has is TOKEN_UNKNOWN; one of another fleet never reaches the engine', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway()
-  const rootKey = world.keyring.fleetRoot.current.publicKey
-    .export({ type: 'spki', format: 'der' })
-    .subarray(12)
-    .toString('hex')
-  const { token } = mintToken('node', rootKey, systemRandom)
+  const { token } = mintToken('node', rootKeyOf(world.keyring), systemRandom)
   const unknown = await refused(await start(t, gateway, { nodeId: 'node-a1', token }))
   assert.equal(unknown.reason, 'TOKEN_UNKNOWN')
   const other = mintToken('node', (await createIdentity(systemRandom)).publicKey, systemRandom)
