@@ -77,8 +77,9 @@ export async function main(): Promise<void> {
   const request = parseJson(receive().payload) as PrepareRequest
   const component = receive().payload
   try {
-    const tools = await loadTools(request)
-    const { kind, artifact } = await prepareArtifact(component, request.memMb, tools)
+    const { kind, artifact } = await prepareArtifact(component, request.memMb, () =>
+      loadTools(request),
+    )
     sendJson(UP.prepared, { ok: true, kind } satisfies PrepareResult)
     send(UP.bytes, artifact)
   } catch (error) {

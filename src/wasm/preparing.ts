@@ -89,12 +89,13 @@ function generateFrom(bytes: Uint8Array, generate: Generate): ReturnType<Generat
 async function componentArtifact(
   bytes: Uint8Array,
   memMb: number,
-  { generate, minify }: Tools,
+  loadTools: () => Promise<Tools>,
 ): Promise<Artifact> {
   const component = readComponent(bytes)
   checkWorld(component)
   for (const module of component.modules)
     for (const { minPages } of module.memories) checkMinimum(minPages, memMb)
+  const { generate, minify } = await loadTools()
   const { files, imports } = generateFrom(bytes, generate)
   const modules = files
     .filter(([file]) => file.endsWith('.wasm'))
@@ -112,15 +113,15 @@ function preview1Artifact(bytes: Uint8Array, memMb: number): Artifact {
   return { kind: 'preview1', imports: [], glue: '', modules: [{ name: 'main', bytes: main }] }
 }
 
-/** Refuses INVALID with a reason; any other error is this program's own. */
+/** `loadTools` is called when our own checks have passed. Refuses INVALID with a reason; any other error is this program's own. */
 export async function prepareArtifact(
   bytes: Uint8Array,
   memMb: number,
-  tools: Tools,
+  loadTools: () => Promise<Tools>,
 ): Promise<{ kind: Artifact['kind']; artifact: Uint8Array }> {
   const artifact =
     checkMagic(bytes) === 'component'
-      ? await componentArtifact(bytes, memMb, tools)
+      ? await componentArtifact(bytes, memMb, loadTools)
       : preview1Artifact(bytes, memMb)
   return { kind: artifact.kind, artifact: encodeArtifact(artifact) }
 }

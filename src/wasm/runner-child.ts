@@ -13,7 +13,7 @@ import { createGuest } from '#wasm/guest.ts'
 import { limitMemory } from '#wasm/limit-memory.ts'
 
 /** Garbage of finished instances (mostly their memories) that may gather before it is collected. */
-const GARBAGE_BYTES_MAX = 32 * 1024 * 1024
+const GARBAGE_BYTES_MAX = 256 * 1024 * 1024
 
 /** The language's own globals, and the few others that generated glue and this program need. */
 const KEPT = new Set(
