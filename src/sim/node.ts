@@ -24,7 +24,7 @@ export type SimNodeSpec = {
   manifest?: Partial<Manifest>
   community?: boolean
   /** What acceptance answers; a pass unless given. */
-  check?: { ok: boolean; output: string }
+  check?: { ok: boolean; output: string } | 'silent'
   /** Answers an invocation after its stdin ended; exit 0 and its own name unless given. */
   answer?(header: StreamHeader, stdin: Uint8Array): FromInvocation[]
 }
@@ -49,6 +49,8 @@ export class SimNode {
   link: Link | undefined
   /** Ends of sessions that were followed by another dial. */
   readonly ends: Outcome[] = []
+  /** Ids of the commands that it was given. */
+  readonly commands: string[] = []
   #generation = 0
 
   constructor(spec: SimNodeSpec, identity: Identity, options: SimNodesOptions) {
@@ -66,6 +68,11 @@ export class SimNode {
 
   get connected(): boolean {
     return this.#supervisor.session?.serving === true
+  }
+
+  /** Says that it leaves; what runs may end. */
+  leave(): void {
+    this.#supervisor.leave()
   }
 
   async stop(): Promise<void> {
@@ -110,12 +117,12 @@ export class SimNode {
         this.#generation = generation
         if (generation > 0) this.#supervisor.session?.send({ t: 'observed', generation })
       },
-      command: ({ id }) =>
-        this.#supervisor.session?.send({
-          t: 'command-result',
-          id,
-          ...(check ?? { ok: true, output: 'simulated' }),
-        }),
+      command: ({ id }) => {
+        this.commands.push(id)
+        if (check === 'silent') return
+        const result = check ?? { ok: true, output: 'simulated' }
+        this.#supervisor.session?.send({ t: 'command-result', id, ...result })
+      },
       cancel: () => undefined,
       renewed: (certificate) => {
         if (this.welcome) this.welcome = { ...this.welcome, certificate }

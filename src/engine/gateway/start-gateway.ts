@@ -122,7 +122,7 @@ export class RunningGateway implements Gateway {
       },
     })
     this.#seen = new Loop(
-      { name: 'last-seen', everyMs: LAST_SEEN_FLUSH_MS, pass: () => this.#flushSeen() },
+      { name: 'last-seen', everyMs: LAST_SEEN_FLUSH_MS, pass: () => this.flushSeen() },
       deps,
     )
   }
@@ -204,6 +204,11 @@ export class RunningGateway implements Gateway {
     return () => void this.#listeners.delete(fn)
   }
 
+  /** Data pipes of the node's session. */
+  dataPipes(nodeRecordId: string): number {
+    return this.#sessions.get(nodeRecordId)?.dataPipes ?? 0
+  }
+
   /** The beat that nodes are told now (D18). */
   get beatMs(): number {
     const sizes = { small: FLEET_SMALL, medium: FLEET_MEDIUM }
@@ -251,6 +256,7 @@ export class RunningGateway implements Gateway {
 
   async #register(message: Register, framed: Framed): Promise<Refusal | undefined> {
     const { clock, keys, config, engineId } = this.#deps
+    if (this.#stopping) return STOPPING
     const outcome = await register(this.#deps, message, framed.pipe)
     if (!outcome.ok) return outcome.refusal
     const { facts } = outcome
@@ -260,7 +266,7 @@ export class RunningGateway implements Gateway {
       generation: facts.identityGeneration,
       publicKey: framed.peer,
     })
-    if (this.#stopping) return refusal('BUSY', 'the engine stops', true)
+    if (this.#stopping) return STOPPING
     const session = new NodeSession(framed, facts, {
       clock,
       healthyNow: () => this.healthy.now(),
@@ -359,7 +365,8 @@ export class RunningGateway implements Gateway {
     this.#changed(nodeRecordId)
   }
 
-  async #flushSeen(): Promise<Record<string, unknown>> {
+  /** A pass of the loop `last-seen`: writes the times, and drops sessions that are not the node's own any more. */
+  async flushSeen(): Promise<Record<string, unknown>> {
     const seen = [...this.#sessions.values()].map(({ facts, seenAt }) => ({ ...facts, at: seenAt }))
     const stale = await flushSeen(this.#deps.db, this.#deps.engineId, seen)
     for (const { nodeRecordId, epoch } of stale) {
@@ -392,5 +399,6 @@ export class RunningGateway implements Gateway {
   }
 }
 
+const STOPPING = refusal('BUSY', 'the engine stops', true)
 const REPLACED =
   'another agent registered with the identity of this one: a data folder serves one machine'
