@@ -81,10 +81,10 @@ export class OrgKeys {
   }
 
   async #load(hash: string): Promise<GoodKey | undefined> {
-    const { find, clock, roleOf } = this.#deps
+    const { clock, roleOf } = this.#deps
     const at = clock.monotonic()
     try {
-      const row = await find(hash)
+      const row = await this.#deps.find(hash)
       this.#cache.delete(hash)
       if (!row) return undefined
       const { id, name, expiresAt, orgId, slug, orgName, role } = row
