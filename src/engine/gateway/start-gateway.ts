@@ -37,6 +37,7 @@ import { NodeSession, type SessionEnd } from '#engine/gateway/node-session.ts'
 import { Openings } from '#engine/gateway/opening.ts'
 import { register } from '#engine/gateway/register.ts'
 import { recordEngineEnds, SessionEnds } from '#engine/gateway/session-ends.ts'
+import { SessionTable } from '#engine/gateway/session-table.ts'
 import { Tickets } from '#engine/gateway/tickets.ts'
 import { Turns } from '#engine/gateway/turns.ts'
 
@@ -83,10 +84,7 @@ export async function startGateway(deps: GatewayDeps): Promise<RunningGateway> {
 
 export class RunningGateway implements Gateway {
   readonly #deps: GatewayDeps
-  readonly #sessions = new Map<string, NodeSession>()
-  /** Sessions whose node said that it leaves, until their connection is over. */
-  readonly #leavers = new Set<NodeSession>()
-  readonly #listeners = new Set<(nodeRecordId: string) => void>()
+  readonly #sessions = new SessionTable()
   readonly #tickets: Tickets
   readonly #openings: Openings
   readonly #ends: SessionEnds
@@ -200,8 +198,7 @@ export class RunningGateway implements Gateway {
   }
 
   onChange(fn: (nodeRecordId: string) => void): () => void {
-    this.#listeners.add(fn)
-    return () => void this.#listeners.delete(fn)
+    return this.#sessions.onChange(fn)
   }
 
   /** Data pipes of the node's session. */
@@ -220,7 +217,7 @@ export class RunningGateway implements Gateway {
     this.healthy.tick()
     const now = this.#deps.clock.monotonic()
     const limit = Math.max(silenceMs, 3 * this.beatMs)
-    for (const session of [...this.#sessions.values(), ...this.#leavers]) {
+    for (const session of this.#sessions.all()) {
       const silent = this.healthy.now() - session.heardAt
       if (silent > limit) {
         session.close({ reason: 'silence', detail: `nothing heard for ${Math.round(silent)} ms` })
@@ -239,7 +236,7 @@ export class RunningGateway implements Gateway {
       SPREAD_MAX_MS,
       Math.ceil((this.#sessions.size / RECONNECTS_PER_SECOND) * 1_000),
     )
-    const closed = [...this.#sessions.values(), ...this.#leavers].map((session) => {
+    const closed = this.#sessions.all().map((session) => {
       session.close(
         { reason: 'engine-stopping', detail: 'the engine stopped' },
         { reason: 'ENGINE_STOPPING', message: 'the engine stops', spreadMs, retry: true },
@@ -282,7 +279,7 @@ export class RunningGateway implements Gateway {
     const older = this.#sessions.get(facts.nodeRecordId)
     if (older && older.facts.epoch > facts.epoch)
       return refusal('BUSY', 'a newer session of this node began meanwhile', true)
-    this.#sessions.set(facts.nodeRecordId, session)
+    this.#sessions.add(session)
     older?.close(
       { reason: 'replaced', detail: `epoch ${facts.epoch} began` },
       { reason: 'REPLACED', message: REPLACED, spreadMs: 0, retry: false },
@@ -301,7 +298,7 @@ export class RunningGateway implements Gateway {
     })
     session.start()
     this.#background('commands were not sent', sendOpenCommands(this.#acceptance, session))
-    this.#changed(facts.nodeRecordId)
+    this.#sessions.changed(facts.nodeRecordId)
     return undefined
   }
 
@@ -330,7 +327,7 @@ export class RunningGateway implements Gateway {
     const { nodeRecordId, epoch } = session.facts
     const now = this.#deps.clock.now()
     if (await recordObserved(this.#deps.db, { nodeRecordId, epoch, generation, now }))
-      this.#changed(nodeRecordId)
+      this.#sessions.changed(nodeRecordId)
   }
 
   async #renew(session: NodeSession): Promise<void> {
@@ -348,26 +345,21 @@ export class RunningGateway implements Gateway {
 
   /** The node stops on purpose: it gets nothing new, and what runs there may end while the connection lasts. */
   #leave(session: NodeSession): void {
-    const { nodeRecordId } = session.facts
     session.left = true
-    if (this.#sessions.get(nodeRecordId) !== session) return
-    this.#sessions.delete(nodeRecordId)
-    this.#leavers.add(session)
+    if (!this.#sessions.setAside(session)) return
     this.#ends.add(session, { reason: 'left', detail: 'the agent stops' })
-    this.#changed(nodeRecordId)
+    this.#sessions.changed(session.facts.nodeRecordId)
   }
 
   #ended(session: NodeSession, end: SessionEnd): void {
-    if (this.#leavers.delete(session)) return
-    const { nodeRecordId } = session.facts
-    if (this.#sessions.get(nodeRecordId) === session) this.#sessions.delete(nodeRecordId)
+    if (this.#sessions.remove(session)) return
     this.#ends.add(session, end)
-    this.#changed(nodeRecordId)
+    this.#sessions.changed(session.facts.nodeRecordId)
   }
 
   /** A pass of the loop `last-seen`: writes the times, and drops sessions that are not the node's own any more. */
   async flushSeen(): Promise<Record<string, unknown>> {
-    const seen = [...this.#sessions.values()].map(({ facts, seenAt }) => ({ ...facts, at: seenAt }))
+    const seen = this.#sessions.live().map(({ facts, seenAt }) => ({ ...facts, at: seenAt }))
     const stale = await flushSeen(this.#deps.db, this.#deps.engineId, seen)
     for (const { nodeRecordId, epoch } of stale) {
       const session = this.#sessions.get(nodeRecordId)
@@ -386,10 +378,6 @@ export class RunningGateway implements Gateway {
       ...this.#deps,
       background: (what: string, work: Promise<unknown>) => this.#background(what, work),
     }
-  }
-
-  #changed(nodeRecordId: string): void {
-    for (const fn of this.#listeners) fn(nodeRecordId)
   }
 
   #background(what: string, work: Promise<unknown>): void {
