@@ -31,7 +31,12 @@ export function createPrompts(
     async confirm(question) {
       if (settings.headless) return true
       const { confirm, isCancel } = await clack()
-      const answer = await confirm({ message: question, initialValue: false, signal })
+      const answer = await confirm({
+        message: question,
+        initialValue: false,
+        signal,
+        output: stderr,
+      })
       if (isCancel(answer)) throw new Interrupted()
       return answer
     },
@@ -42,6 +47,7 @@ export function createPrompts(
         message: question,
         options: options.map((value) => ({ value, label: value })),
         signal,
+        output: stderr,
       })
       if (isCancel(answer)) throw new Interrupted()
       return options.find((option) => option === answer)

@@ -4,6 +4,7 @@
 import { mkdir, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createApi, type Api } from '#cli/call.ts'
+import { listNodes } from '#cli/list-pages.ts'
 import type { Cli } from '#cli/cli.ts'
 import { isFree, freePort, requirePort } from '#cli/dev/ports.ts'
 import { Program, type ProgramSpec } from '#cli/dev/program.ts'
@@ -34,6 +35,10 @@ const LOCAL_NODE = 'local'
 /** The first start makes a database; on a busy machine that takes a while. */
 const ENGINE_READY_MS = 120_000
 const NODE_READY_MS = 60_000
+/** Beyond that, for each simulated one: it is enrolled, dials and passes its acceptance. */
+const SIMULATED_READY_MS = 50
+/** What clutch-sim calls its nodes. */
+const SIMULATED_LABEL = 'simulated'
 const POLL_MS = 100
 /** An engine lets work in flight end and stops its Postgres. */
 const STOP_GRACE_MS = 20_000
@@ -180,11 +185,11 @@ export class Platform {
         flags: { nodes: String(count), server: `127.0.0.1:${sessionPort}`, url },
         env: { CLUTCH_API_KEY_FILE: devKeyPath(state), CLUTCH_ORG: this.orgId },
       })
-      await this.#until(program, NODE_READY_MS + count * 20, async () => {
-        const { nodes } = await this.api.compute.nodes.list({ orgId: this.orgId })
-        return nodes.filter((node) => node.schedulable).length > count
+      await this.#until(program, NODE_READY_MS + count * SIMULATED_READY_MS, async () => {
+        const takesWork = (await listNodes(this.api, this.orgId)).filter((n) => n.schedulable)
+        return takesWork.filter((n) => n.label === SIMULATED_LABEL).length >= count
       })
-      return {}
+      return { note: 'they answer work without doing it' }
     })
   }
 
@@ -196,8 +201,9 @@ export class Platform {
 
   /** Leaves a token file when the node needs one; true when it was enrolled now. */
   async #ensureEnrolled(dataDir: string, tokenFile: string): Promise<boolean> {
-    const { nodes } = await this.api.compute.nodes.list({ orgId: this.orgId })
-    const known = nodes.find((node) => node.node_id === LOCAL_NODE)
+    const known = (await listNodes(this.api, this.orgId)).find(
+      (node) => node.node_id === LOCAL_NODE,
+    )
     const orgId = this.orgId
     if (known === undefined) {
       // An identity of an earlier platform in this folder opens nothing here.

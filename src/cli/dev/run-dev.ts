@@ -21,8 +21,9 @@ export async function runDev(cli: Cli, options: DevOptions): Promise<void> {
   try {
     await platform.startEngine()
     await platform.startNode()
-    if (options.simulated > 0) await platform.startSimulated(options.simulated)
+    // Before simulated nodes are there: they answer work without doing it.
     if (options.demo) await runDemo(cli, steps, platform)
+    if (options.simulated > 0) await platform.startSimulated(options.simulated)
     started = true
     out.line(`  ${out.style('dim', `in all ${formatDuration(clock.monotonic() - began)}`)}`)
     printFacts(cli, await factsOf(platform))

@@ -1,6 +1,6 @@
 import { buildCommand } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
-import { Interrupted } from '#cli/failure.ts'
+import { confirmed } from '#cli/confirm.ts'
 import { argument, common, docs, yes, type CommonFlags } from '#cli/flags.ts'
 import { resolveOrg } from '#cli/org.ts'
 
@@ -19,8 +19,7 @@ export const remove = buildCommand<Flags, [name: string], Cli>({
   },
   async func({ json, orgId, yes: sure }, name) {
     const org = await resolveOrg(this, orgId)
-    if (!sure && !(await this.ask.confirm(`Delete the function ${name} and all its versions?`)))
-      throw new Interrupted()
+    if (!(await confirmed(this, sure, `Delete the function ${name} and all its versions?`))) return
     const gone = await (await this.api()).compute.functions.delete({ orgId: org, name })
     if (json) return this.out.json(gone)
     this.out.line(`Deleted ${gone.function.name} (${gone.function.id})`)

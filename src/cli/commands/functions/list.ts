@@ -1,7 +1,8 @@
 import { buildCommand } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
-import { kilobytes, placementText, type FunctionRecord } from '#cli/commands/functions/present.ts'
+import { kilobytes, placementText } from '#cli/commands/functions/present.ts'
 import { common, docs, type CommonFlags } from '#cli/flags.ts'
+import { listFunctions } from '#cli/list-pages.ts'
 import { resolveOrg } from '#cli/org.ts'
 import { ago, cores } from '#cli/output.ts'
 
@@ -13,17 +14,7 @@ export const list = buildCommand<CommonFlags, [], Cli>({
   parameters: { flags: common },
   async func({ json, orgId }) {
     const org = await resolveOrg(this, orgId)
-    const api = await this.api()
-    const functions: FunctionRecord[] = []
-    for (let cursor: string | undefined; ;) {
-      const page = await api.compute.functions.list({
-        orgId: org,
-        ...(cursor === undefined ? {} : { cursor }),
-      })
-      functions.push(...page.functions)
-      if (page.next_cursor === null) break
-      cursor = page.next_cursor
-    }
+    const functions = await listFunctions(await this.api(), org)
     if (json) return this.out.json({ functions })
     if (functions.length === 0)
       return this.out.line('no functions deployed: run `ccp functions deploy FILE.wasm` to add one')

@@ -1,8 +1,8 @@
 import { buildCommand } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
 import { capacityText, stateText, tierText, usedText } from '#cli/commands/nodes/present.ts'
-import type { NodeRecord } from '#cli/commands/nodes/present.ts'
 import { common, docs, type CommonFlags } from '#cli/flags.ts'
+import { listNodes } from '#cli/list-pages.ts'
 import { resolveOrg } from '#cli/org.ts'
 import { ago } from '#cli/output.ts'
 
@@ -15,17 +15,7 @@ export const list = buildCommand<CommonFlags, [], Cli>({
   parameters: { flags: common },
   async func({ json, orgId }) {
     const org = await resolveOrg(this, orgId)
-    const api = await this.api()
-    const nodes: NodeRecord[] = []
-    for (let cursor: string | undefined; ;) {
-      const page = await api.compute.nodes.list({
-        orgId: org,
-        ...(cursor === undefined ? {} : { cursor }),
-      })
-      nodes.push(...page.nodes)
-      if (page.next_cursor === null) break
-      cursor = page.next_cursor
-    }
+    const nodes = await listNodes(await this.api(), org)
     if (json) return this.out.json({ nodes })
     if (nodes.length === 0)
       return this.out.line(

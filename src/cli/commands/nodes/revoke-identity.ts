@@ -1,7 +1,7 @@
 import { buildCommand } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
 import { printToken, serverOf } from '#cli/commands/nodes/present.ts'
-import { Interrupted } from '#cli/failure.ts'
+import { confirmed } from '#cli/confirm.ts'
 import { argument, common, docs, text, yes, type CommonFlags } from '#cli/flags.ts'
 import { resolveOrg } from '#cli/org.ts'
 
@@ -25,7 +25,7 @@ export const revokeIdentity = buildCommand<Flags, [id: string], Cli>({
   async func({ json, orgId, yes: sure, server }, id) {
     const org = await resolveOrg(this, orgId)
     const question = `End the identity of ${id}? Its session ends until it has the new token.`
-    if (!sure && !(await this.ask.confirm(question))) throw new Interrupted()
+    if (!(await confirmed(this, sure, question))) return
     const made = await (await this.api()).compute.nodes.revokeIdentity({ orgId: org, id })
     if (json) return this.out.json(made)
     this.out.line(

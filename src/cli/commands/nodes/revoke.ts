@@ -1,6 +1,6 @@
 import { buildCommand } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
-import { Interrupted } from '#cli/failure.ts'
+import { confirmed } from '#cli/confirm.ts'
 import { argument, common, docs, yes, type CommonFlags } from '#cli/flags.ts'
 import { resolveOrg } from '#cli/org.ts'
 
@@ -19,8 +19,7 @@ export const revoke = buildCommand<Flags, [id: string], Cli>({
   },
   async func({ json, orgId, yes: sure }, id) {
     const org = await resolveOrg(this, orgId)
-    if (!sure && !(await this.ask.confirm(`Revoke ${id}? Its session ends and its work moves.`)))
-      throw new Interrupted()
+    if (!(await confirmed(this, sure, `Revoke ${id}? Its session ends and its work moves.`))) return
     const { node } = await (await this.api()).compute.nodes.revoke({ orgId: org, id })
     if (json) return this.out.json({ node })
     this.out.line(`Revoked ${node.node_id} (${node.id})`)

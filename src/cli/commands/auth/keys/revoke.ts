@@ -1,6 +1,6 @@
 import { buildCommand } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
-import { Interrupted } from '#cli/failure.ts'
+import { confirmed } from '#cli/confirm.ts'
 import { argument, common, docs, yes, type CommonFlags } from '#cli/flags.ts'
 import { resolveOrg } from '#cli/org.ts'
 
@@ -18,8 +18,7 @@ export const revokeKey = buildCommand<Flags, [id: string], Cli>({
   },
   async func({ json, orgId, yes: sure }, id) {
     const org = await resolveOrg(this, orgId)
-    if (!sure && !(await this.ask.confirm(`End the key ${id}? What uses it stops working.`)))
-      throw new Interrupted()
+    if (!(await confirmed(this, sure, `End the key ${id}? What uses it stops working.`))) return
     const gone = await (await this.api()).access.keys.revoke({ orgId: org, id })
     if (json) return this.out.json(gone)
     this.out.line(`Ended ${gone.key.name} (${gone.key.id})`)
