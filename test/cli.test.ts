@@ -458,6 +458,17 @@ test('CP-10 Ctrl-C ends a waiting command with 130 and no explanation', async (t
   assert.doesNotMatch(run.err, /INTERNAL/)
 })
 
+test('CP-10 completion proposes commands and flags for what was typed', async (t) => {
+  const { ccp } = await bed(t)
+  const next = async (...words: string[]): Promise<string[]> =>
+    (await ccp(['complete', '--', ...words])).out.trim().split('\n')
+  assert.deepEqual(await next('nod'), ['nodes'])
+  assert.deepEqual(await next('nodes', 'set-'), ['set-tier', 'set-draining'])
+  assert.ok((await next('functions', 'deploy', '--')).includes('--allow-community'))
+  assert.match((await ccp(['completion', 'bash'])).out, /complete -o default -F _ccp ccp/)
+  assert.equal((await ccp(['completion', 'tcsh'])).code, 2)
+})
+
 test('columns start at the same place whatever their styles; times read as people say them', () => {
   assert.deepEqual(
     columns([

@@ -2,6 +2,8 @@
 import { buildApplication, buildRouteMap, type Application } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
 import { auth } from '#cli/commands/auth/auth.ts'
+import { complete } from '#cli/commands/completion/complete.ts'
+import { completion } from '#cli/commands/completion/completion.ts'
 import { dev } from '#cli/commands/dev/dev.ts'
 import { events } from '#cli/commands/events/events.ts'
 import { functions } from '#cli/commands/functions/functions.ts'
@@ -15,13 +17,13 @@ const compute = buildRouteMap<string, Cli>({
 })
 
 export const root = buildRouteMap<string, Cli>({
-  routes: { dev, nodes, functions, placement, events, auth, compute },
+  routes: { dev, nodes, functions, placement, events, auth, completion, complete, compute },
   docs: {
     brief: 'Run your code on hardware that dials out',
     fullDescription:
       'Run your code on hardware that dials out.\n\n' +
       'Begin with `ccp dev` (a whole platform on this machine) or `ccp auth login`.',
-    hideRoute: { compute: true },
+    hideRoute: { compute: true, complete: true },
   },
 })
 
