@@ -1,5 +1,6 @@
 // The one place that says how a child is held. Everything that runs foreign bytes starts through it.
-// 1. The kernel ends the child with its parent (PR_SET_PDEATHSIG), however the parent ends.
+// 1. The kernel ends the child with the thread that started it (PR_SET_PDEATHSIG), however that ends: start
+//    children from the main thread.
 // 2. No new privileges; as root, no capabilities either.
 // 3. Resource limits are backstops: the guest's own memory is capped inside its modules.
 

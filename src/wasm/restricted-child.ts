@@ -55,7 +55,9 @@ export class RestrictedChild {
     ]
     const privileged = process.getuid?.() === 0
     const [command = '', ...args] = confine([options.node, ...flags], options.limits, privileged)
-    this.#process = spawn(command, args, { env: {}, cwd: '/', stdio: ['pipe', 'pipe', 'pipe'] })
+    // A session of its own: Ctrl-C at a terminal stops the parent, which then drains; it does not reach the guest.
+    const stdio: 'pipe'[] = ['pipe', 'pipe', 'pipe']
+    this.#process = spawn(command, args, { env: {}, cwd: '/', stdio, detached: true })
     this.#listen(options)
     this.ended = this.#awaitEnd()
     this.send(DOWN.program, childProgram(options.entry))

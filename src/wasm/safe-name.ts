@@ -7,6 +7,9 @@ import { refuse } from '#wasm/binary-cursor.ts'
 /** Core names: what compilers emit (mangled names, 'cabi_post_…', '[resource-drop]…'), no quotes, no braces. */
 const SAFE_CORE_NAME = /^[A-Za-z0-9_$.@:/#\-[\]<>=,|+ ]*$/
 
+/** The generator's own adapters between two components' strings: 'utf8-to-utf8 (mem1 => mem0)'. */
+const TRANSCODER_NAME = /^[a-z0-9-]+ \(mem\d+ => mem\d+\)$/
+
 /** Component names: labels, interface names with versions, '[method]x.y'; none of 'url=<…>' and its kin. */
 const SAFE_COMPONENT_NAME = /^[A-Za-z0-9.@:/\-[\]_+]+$/
 
@@ -26,7 +29,9 @@ function check(text: string, what: string, safe: RegExp): void {
   )
 }
 
-export const checkCoreName = (text: string, what: string): void => check(text, what, SAFE_CORE_NAME)
+export const checkCoreName = (text: string, what: string): void => {
+  if (!TRANSCODER_NAME.test(text)) check(text, what, SAFE_CORE_NAME)
+}
 
 export const checkComponentName = (text: string, what: string): void =>
   check(text, what, SAFE_COMPONENT_NAME)

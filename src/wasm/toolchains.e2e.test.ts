@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { after, before, describe, test } from 'node:test'
+import { brotliDecompressSync } from 'node:zlib'
 import { systemClock } from '#lib/clock.ts'
 import { type Ran, run } from '#wasm/fixtures/run-wat.ts'
 import { prepare } from '#wasm/prepare.ts'
@@ -136,4 +137,21 @@ test('FN-5 a C program and a Rust program do their work', async () => {
   await filter.close()
   assert.equal(codeOf(inverted), 0, inverted.stderr.toString())
   assert.deepEqual([...inverted.stdout.subarray(-6)], [255, 255, 255, 0, 127, 255])
+})
+
+test('FN-5 a JavaScript component and an AssemblyScript module run', async () => {
+  const fixture = (name: string): Buffer =>
+    readFileSync(new URL(`fixtures/toolchains/${name}`, import.meta.url))
+  for (const [bytes, text, code] of [
+    [brotliDecompressSync(fixture('javascript.wasm.br')), 'js says function,a 1+4+9\n', 0],
+    [fixture('assemblyscript.wasm'), 'as says function,a 42\n', 7],
+  ] as const) {
+    const outcome = await prepare(bytes, { memMb: MEM_MB })
+    assert.ok(outcome.ok, JSON.stringify(outcome))
+    const runner = await Runner.start({ ...options, artifact: outcome.artifact })
+    const ran = await run(runner, { args: ['a'] })
+    await runner.close()
+    assert.equal(ran.stdout.toString(), text)
+    assert.equal(codeOf(ran), code)
+  }
 })
