@@ -195,7 +195,7 @@ export function createClient(url: string, credential: string): Client {
 /** The org of `makeWorld`'s keys, by its slug. */
 export const ORG = PLATFORM_SLUG
 
-function standInGateway(ended: World['ended']): Gateway {
+export function standInGateway(ended: World['ended']): Gateway {
   return {
     session: () => undefined,
     openStream: () =>
@@ -209,7 +209,7 @@ function standInGateway(ended: World['ended']): Gateway {
   }
 }
 
-function standInInvoker(woken: () => void): Invoker {
+export function standInInvoker(woken: () => void): Invoker {
   return {
     invoke: async () => ({
       outcome: { kind: 'no-node', message: 'no node can run this: a stand-in runs nothing' },

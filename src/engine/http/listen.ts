@@ -1,5 +1,5 @@
 // The server's own limits, and its end: no new connection, what is in flight ends, by a deadline.
-import { createServer, type RequestListener, type Server } from 'node:http'
+import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http'
 import type { Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 
@@ -33,6 +33,7 @@ export async function listenHttp(
 ): Promise<HttpServer> {
   let listener: RequestListener = (_req, res) => void res.writeHead(503).end()
   let stopping = false
+  const active = new Set<ServerResponse>()
   const server = createServer(
     {
       maxHeaderSize: HEADERS_MAX,
@@ -42,7 +43,10 @@ export async function listenHttp(
       connectionsCheckingInterval: HEADERS_TIMEOUT_MS / 2,
     },
     (req, res) => {
+      // A client that is told keeps no connection to an engine that ends.
       if (stopping) res.setHeader('connection', 'close')
+      active.add(res)
+      res.once('close', () => active.delete(res))
       listener(req, res)
     },
   )
@@ -57,6 +61,7 @@ export async function listenHttp(
     serve: (next) => void (listener = next),
     async stop(deadlineMs) {
       stopping = true
+      for (const res of active) if (!res.headersSent) res.setHeader('connection', 'close')
       const closed = new Promise<void>((resolve) => server.close(() => resolve()))
       server.closeIdleConnections()
       const cancel = clock.after(deadlineMs, () => server.closeAllConnections())
