@@ -173,7 +173,7 @@ create table slots (
   created_at timestamptz not null
 );
 create index slots_by_node on slots (node_id);
-create index slots_by_function on slots (function_id);
+create index slots_by_version on slots (version_id);
 create index slots_by_engine on slots (engine_id);
 
 create table invocations (

@@ -74,30 +74,6 @@ export async function functionByName(
     .executeTakeFirst()
 }
 
-/** What an invocation needs: the function, and its artifact by this preparer if there is one. */
-export async function functionToRun(
-  db: Store | Tx,
-  of: { orgId: string; name: string; preparer: string },
-): Promise<
-  { fn: FunctionRow; artifact: { sha256: string; sizeBytes: number } | undefined } | undefined
-> {
-  const row = await functionsWithVersion(db)
-    .leftJoin('artifacts as a', (join) =>
-      join
-        .onRef('a.componentSha256', '=', 'v.componentSha256')
-        .onRef('a.memMb', '=', 'v.memMb')
-        .on('a.preparer', '=', of.preparer),
-    )
-    .select(['a.sha256 as artifactSha256', 'a.sizeBytes as artifactBytes'])
-    .where('f.orgId', '=', of.orgId)
-    .where('f.name', '=', of.name)
-    .executeTakeFirst()
-  if (!row) return undefined
-  const { artifactSha256, artifactBytes, ...fn } = row
-  const found = artifactSha256 !== null && artifactBytes !== null
-  return { fn, artifact: found ? { sha256: artifactSha256, sizeBytes: artifactBytes } : undefined }
-}
-
 /** By name; `after` is the last name of the page before. */
 export async function listFunctions(
   db: Store | Tx,

@@ -15,6 +15,11 @@ const CANDIDATES_MAX = 64
 const EXPLAINED_MAX = 10_000
 
 type Condition = RawBuilder<boolean>
+type Term<T> = T | RawBuilder<T>
+/** What admission reads of work: values, or columns that hold them. */
+export type Admitting = {
+  [K in 'orgId' | 'runtime' | 'allowCommunity' | 'region']: Term<Workload[K]>
+}
 
 /** Over `nodes n`: may it receive work at all (ND-12)? */
 export const schedulableSql: Condition = sql<boolean>`(
@@ -28,7 +33,7 @@ export const schedulableSql: Condition = sql<boolean>`(
 )`
 
 /** Over `nodes n`: may it receive this work, room aside? Revoked nodes never. */
-export const admissibleSql = (work: Workload): Condition => sql<boolean>`(
+export const admissibleSql = (work: Admitting): Condition => sql<boolean>`(
   n.revoked_at is null
   and n.org_id = ${work.orgId}
   and coalesce(${work.runtime} = any(n.runtimes), false)

@@ -31,6 +31,8 @@ export type Wanted = {
   fn: FunctionRow
   /** Nodes that failed this invocation. */
   exclude: ReadonlySet<string>
+  /** The version's admissible slots, if they were read a moment ago. */
+  rows?: readonly SlotRow[]
   waitMs: number
   signal: AbortSignal
 }
@@ -74,7 +76,7 @@ export class Admission {
   /** Resolves with a slot, which `release` must give back; rejects with UNAVAILABLE (store away, busy, other engine). */
   async acquire(wanted: Wanted): Promise<Admitted> {
     if (!this.#queues.has(wanted.fn.versionId)) {
-      const slot = this.#take(await this.#rows(wanted.fn), wanted)
+      const slot = this.#take(wanted.rows ?? (await this.#rows(wanted.fn)), wanted)
       if (slot) return { kind: 'slot', slot }
     }
     return this.#enqueue(wanted)

@@ -8,7 +8,9 @@ import type { Logger } from '#lib/log.ts'
 import type { Random } from '#lib/random.ts'
 import type { Blobs } from '#store/blobs.ts'
 import type { Store } from '#store/connect.ts'
-import { type FunctionRow, functionToRun } from '#store/functions.ts'
+import { functionToRun } from '#store/functions-run.ts'
+import type { FunctionRow } from '#store/functions.ts'
+import type { SlotRow } from '#store/slots.ts'
 import { PREPARER, prepare } from '#wasm/prepare.ts'
 import type { Gateway } from '#engine/gateway/gateway.ts'
 import type { Metrics } from '#engine/metrics.ts'
@@ -86,12 +88,12 @@ async function invoke(parts: Parts, request: InvokeRequest): Promise<Invoked> {
   const { orgId, name } = request
   const began = clock.monotonic()
   const startedAt = clock.now()
-  const found = await functionToRun(db, { orgId, name, preparer: PREPARER })
+  const found = await functionToRun(db, { orgId, name, preparer: PREPARER, engineId: parts.id })
   if (!found) throw noSuchFunction(name)
-  const { fn } = found
+  const { fn, slots } = found
   const artifact = found.artifact ?? (await parts.artifacts.again(fn, new Date(startedAt)))
   const id = newId('inv', startedAt, parts.random)
-  const tried = await tryNodes(parts, { fn, artifact, request, id, began })
+  const tried = await tryNodes(parts, { fn, artifact, slots, request, id, began })
   const invoked = toInvoked(tried, clock.monotonic() - began)
   record(parts, { id, fn, startedAt, tried, invoked })
   return invoked
@@ -100,6 +102,8 @@ async function invoke(parts: Parts, request: InvokeRequest): Promise<Invoked> {
 type Attempt = {
   fn: FunctionRow
   artifact: { sha256: string; sizeBytes: number }
+  /** As they were when the invocation began: for the first try. */
+  slots: readonly SlotRow[]
   request: InvokeRequest
   id: string
   /** Monotonic. */
@@ -116,7 +120,9 @@ async function tryNodes(parts: Parts, attempt: Attempt): Promise<Tried> {
     // After a node's failure others are tried, not waited for; a lost session may come back.
     const faulty = failed?.run.end.kind === 'fault'
     const waitMs = faulty ? 0 : Math.max(0, began + WAIT_FOR_ROOM_MS - clock.monotonic())
-    const admitted = await admission.acquire({ fn, exclude, waitMs, signal: request.signal })
+    const { signal } = request
+    const rows = tries === 1 ? { rows: attempt.slots } : {}
+    const admitted = await admission.acquire({ fn, exclude, waitMs, signal, ...rows })
     if (admitted.kind !== 'slot') return failed ?? { none: admitted }
     const { slot } = admitted
     const run = await runIn(parts, slot, attempt)
