@@ -1,6 +1,6 @@
 // The prepared form of a function: what a runner needs and nothing it must parse with care.
 // Layout, version 1: magic 'clwa' | u32le header length | header (JSON, UTF-8) | module bytes, one after the other.
-import { refuse } from '#wasm/binary-cursor.ts'
+import { refuse } from '#wasm/binary/cursor.ts'
 
 export type Artifact = {
   kind: 'component' | 'preview1'

@@ -7,8 +7,8 @@ import { fileURLToPath } from 'node:url'
 import { systemClock } from '#lib/clock.ts'
 import { encodeArtifact } from '#wasm/artifact.ts'
 import { prepared, preview1, run, withRunner } from '#wasm/fixtures/run-wat.ts'
-import { UP } from '#wasm/frames.ts'
-import { RestrictedChild, STACK_BYTES } from '#wasm/restricted-child.ts'
+import { UP } from '#wasm/child/frames.ts'
+import { RestrictedChild, STACK_BYTES } from '#wasm/child/restricted-child.ts'
 
 const LIMITS = { dataBytes: 2 ** 31, stackBytes: STACK_BYTES, filesMax: 64 }
 

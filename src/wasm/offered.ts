@@ -1,8 +1,8 @@
 // The world a function may import: WASI 0.2 `cli/command` without sockets and HTTP, and preview 1.
-import { refuse } from '#wasm/binary-cursor.ts'
-import type { Component } from '#wasm/component.ts'
-import type { CoreModule } from '#wasm/core-module.ts'
-import { quoted } from '#wasm/safe-name.ts'
+import { refuse } from '#wasm/binary/cursor.ts'
+import type { Component } from '#wasm/binary/component.ts'
+import type { CoreModule } from '#wasm/binary/core-module.ts'
+import { quoted } from '#wasm/binary/safe-name.ts'
 
 const method = (resource: string, names: string): string[] =>
   names.split(' ').map((one) => `[method]${resource}.${one}`)

@@ -6,14 +6,20 @@ import { systemClock, type Clock } from '#lib/clock.ts'
 import { AppError, messageOf } from '#lib/error.ts'
 import { ARTIFACT_BYTES_MAX } from '#wasm/artifact.ts'
 import { checkMagic } from '#wasm/check.ts'
-import { DOWN, type Frame, type PrepareRequest, type PrepareResult, UP } from '#wasm/frames.ts'
+import {
+  DOWN,
+  type Frame,
+  type PrepareRequest,
+  type PrepareResult,
+  UP,
+} from '#wasm/child/frames.ts'
 import {
   type ChildEnd,
   describeEnd,
   endedForMemory,
   RestrictedChild,
   STACK_BYTES,
-} from '#wasm/restricted-child.ts'
+} from '#wasm/child/restricted-child.ts'
 
 export type PrepareOptions = {
   /** MiB: a memory whose minimum is over it is refused. */

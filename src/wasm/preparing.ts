@@ -5,12 +5,12 @@
 import { messageOf } from '#lib/error.ts'
 import { checkMagic } from '#wasm/check.ts'
 import { type Artifact, encodeArtifact } from '#wasm/artifact.ts'
-import { refuse } from '#wasm/binary-cursor.ts'
-import { readComponent } from '#wasm/component.ts'
-import { readCoreModule } from '#wasm/core-module.ts'
-import { checkMinimum } from '#wasm/limit-memory.ts'
+import { refuse } from '#wasm/binary/cursor.ts'
+import { readComponent } from '#wasm/binary/component.ts'
+import { readCoreModule } from '#wasm/binary/core-module.ts'
+import { checkMinimum } from '#wasm/binary/limit-memory.ts'
 import { checkPreview1, checkWorld } from '#wasm/offered.ts'
-import { watchGrowth } from '#wasm/watch-growth.ts'
+import { watchGrowth } from '#wasm/binary/watch-growth.ts'
 
 /** The part of jco's bindgen that we call. */
 export type Generate = (

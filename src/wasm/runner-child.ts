@@ -6,11 +6,11 @@ import vm from 'node:vm'
 import { systemClock } from '#lib/clock.ts'
 import { systemRandom } from '#lib/random.ts'
 import { decodeArtifact } from '#wasm/artifact.ts'
-import { parseJson, receive, send, sendJson } from '#wasm/child-pipe.ts'
-import { execute, type Instantiate, type Program } from '#wasm/execute.ts'
-import { DOWN, type GuestResult, type Invoke, type LoadRequest, UP } from '#wasm/frames.ts'
-import { createGuest } from '#wasm/guest.ts'
-import { limitMemory } from '#wasm/limit-memory.ts'
+import { parseJson, receive, send, sendJson } from '#wasm/child/pipe.ts'
+import { execute, type Instantiate, type Program } from '#wasm/guest/execute.ts'
+import { DOWN, type GuestResult, type Invoke, type LoadRequest, UP } from '#wasm/child/frames.ts'
+import { createGuest } from '#wasm/guest/guest.ts'
+import { limitMemory } from '#wasm/binary/limit-memory.ts'
 
 /** Garbage of finished instances (mostly their memories) that may gather before it is collected. */
 const GARBAGE_BYTES_MAX = 256 * 1024 * 1024

@@ -4,15 +4,15 @@
 // 3. A guest's doing is an outcome; the runner's own failure is `fault` and never told as the guest's.
 import type { Cancel, Clock } from '#lib/clock.ts'
 import { AppError, messageOf } from '#lib/error.ts'
-import { DOWN, type Frame, type GuestResult, type Invoke, UP } from '#wasm/frames.ts'
-import { STDERR_BYTES_MAX, STDOUT_BYTES_MAX } from '#wasm/guest.ts'
+import { DOWN, type Frame, type GuestResult, type Invoke, UP } from '#wasm/child/frames.ts'
+import { STDERR_BYTES_MAX, STDOUT_BYTES_MAX } from '#wasm/guest/guest.ts'
 import type { Measured, RunOutcome } from '#wasm/outcome.ts'
 import {
   describeEnd,
   endedForMemory,
   RestrictedChild,
   STACK_BYTES,
-} from '#wasm/restricted-child.ts'
+} from '#wasm/child/restricted-child.ts'
 
 export type RunnerOptions = {
   /** From `prepare`. */

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fakeClock } from '#lib/fake-clock.ts'
 import { seededRandom } from '#lib/random.ts'
-import { createGuest, type Guest, type GuestPorts, STDOUT_BYTES_MAX } from '#wasm/guest.ts'
+import { createGuest, type Guest, type GuestPorts, STDOUT_BYTES_MAX } from '#wasm/guest/guest.ts'
 import { OFFERED } from '#wasm/offered.ts'
-import { camel, exitCodeOf, wasiHost } from '#wasm/wasi-0-2.ts'
+import { camel, exitCodeOf, wasiHost } from '#wasm/guest/wasi-0-2.ts'
 
 type Pollable = { ready(): boolean }
 type Input = {

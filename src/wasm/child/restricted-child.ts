@@ -3,9 +3,9 @@
 // 2. It cannot outlive this object's process (confine.ts), nor this object's `kill`.
 import { type ChildProcess, spawn } from 'node:child_process'
 import { messageOf } from '#lib/error.ts'
-import { BOOTSTRAP, childProgram } from '#wasm/child-program.ts'
-import { confine, type Limits } from '#wasm/confine.ts'
-import { DOWN, type Frame, frameHeader, frameReader } from '#wasm/frames.ts'
+import { BOOTSTRAP, childProgram } from '#wasm/child/program.ts'
+import { confine, type Limits } from '#wasm/child/confine.ts'
+import { DOWN, type Frame, frameHeader, frameReader } from '#wasm/child/frames.ts'
 
 export type ChildOptions = {
   /** Path of the Node binary. */

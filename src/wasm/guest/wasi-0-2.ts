@@ -1,6 +1,6 @@
 // The WASI 0.2 host: `cli/command` without files, sockets and HTTP, in the shape that the generated glue calls.
 // Interfaces and signatures: WASI 0.2 WIT. A thrown error with a `payload` is the error case of a `result`.
-import type { Guest } from '#wasm/guest.ts'
+import type { Guest } from '#wasm/guest/guest.ts'
 import { OFFERED } from '#wasm/offered.ts'
 
 /** Bytes a guest may write after one `check-write`. */

@@ -2,7 +2,7 @@
 // 1. The glue generator writes core import and export names into its output unescaped: a quote, a backslash,
 //    a line break, a brace or a star in a name would be program text of the attacker's choice.
 // 2. So every name of every module is checked, before any glue is made or evaluated anywhere.
-import { refuse } from '#wasm/binary-cursor.ts'
+import { refuse } from '#wasm/binary/cursor.ts'
 
 /** Core names: what compilers emit (mangled names, 'cabi_post_…', '[resource-drop]…'), no quotes, no braces. */
 const SAFE_CORE_NAME = /^[A-Za-z0-9_$.@:/#\-[\]<>=,|+ ]*$/

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { seededRandom } from '#lib/random.ts'
-import { frameHeader, frameReader } from '#wasm/frames.ts'
+import { frameHeader, frameReader } from '#wasm/child/frames.ts'
 
 test('FN-4 frames come whole however the stream is cut', () => {
   const random = seededRandom('frames')

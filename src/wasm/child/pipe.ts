@@ -1,7 +1,7 @@
 // The child's end of its two pipes. Everything is synchronous: a guest blocks its process, so an event loop
 // would only be in its way. Runs inside the restricted child.
 import { readSync, writeSync } from 'node:fs'
-import { FRAME_BYTES_MAX, frameHeader, HEADER_BYTES } from '#wasm/frames.ts'
+import { FRAME_BYTES_MAX, frameHeader, HEADER_BYTES } from '#wasm/child/frames.ts'
 
 const DOWN_FD = 0
 const UP_FD = 1

@@ -4,12 +4,12 @@ import { test } from 'node:test'
 import { parse } from '@bytecodealliance/jco-transpile/wasm-tools'
 import { AppError } from '#lib/error.ts'
 import { seededRandom, systemRandom } from '#lib/random.ts'
-import { GROWTH_REFUSED, memoryExport } from '#wasm/growth.ts'
-import { limitMemory } from '#wasm/limit-memory.ts'
-import { watchGrowth } from '#wasm/watch-growth.ts'
+import { GROWTH_REFUSED, memoryExport } from '#wasm/binary/growth.ts'
+import { limitMemory } from '#wasm/binary/limit-memory.ts'
+import { watchGrowth } from '#wasm/binary/watch-growth.ts'
 
 const example = (name: string): Uint8Array =>
-  readFileSync(new URL(`../../examples/${name}`, import.meta.url))
+  readFileSync(new URL(`../../../examples/${name}`, import.meta.url))
 
 async function instanceOf(
   wat: string,

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fakeClock } from '#lib/fake-clock.ts'
 import { seededRandom } from '#lib/random.ts'
-import { createGuest, type GuestPorts } from '#wasm/guest.ts'
+import { createGuest, type GuestPorts } from '#wasm/guest/guest.ts'
 import { PREVIEW1_FUNCTIONS } from '#wasm/offered.ts'
-import { preview1Host } from '#wasm/preview1.ts'
+import { preview1Host } from '#wasm/guest/preview1.ts'
 
 const ERRNO = { success: 0, badf: 8, fault: 21, inval: 28, notsock: 57, spipe: 70 }
 

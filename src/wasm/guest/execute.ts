@@ -1,11 +1,11 @@
 // Runs one invocation of a compiled artifact on a fresh instance. Inside the restricted child only.
-import type { Guest } from '#wasm/guest.ts'
-import type { GuestEnd } from '#wasm/frames.ts'
-import { GROWTH_REFUSED } from '#wasm/growth.ts'
+import type { Guest } from '#wasm/guest/guest.ts'
+import type { GuestEnd } from '#wasm/child/frames.ts'
+import { GROWTH_REFUSED } from '#wasm/binary/growth.ts'
 import { interfaceOf, PREVIEW1 } from '#wasm/offered.ts'
-import { preview1Host } from '#wasm/preview1.ts'
-import { RESERVED_PREFIX } from '#wasm/core-module.ts'
-import { wasiHost } from '#wasm/wasi-0-2.ts'
+import { preview1Host } from '#wasm/guest/preview1.ts'
+import { RESERVED_PREFIX } from '#wasm/binary/core-module.ts'
+import { wasiHost } from '#wasm/guest/wasi-0-2.ts'
 
 /** The generated glue's entry: the shape that jco's `instantiation: 'sync'` emits. */
 export type Instantiate = (

@@ -1,8 +1,8 @@
 // The WASI preview 1 host: args, env, stdio, clocks, random, poll, exit. No files and no sockets: their
 // functions exist and answer with an errno. Layouts and errno values: WASI snapshot preview1 witx.
-import type { Guest } from '#wasm/guest.ts'
+import type { Guest } from '#wasm/guest/guest.ts'
 import { PREVIEW1_FUNCTIONS } from '#wasm/offered.ts'
-import { exitCodeOf } from '#wasm/wasi-0-2.ts'
+import { exitCodeOf } from '#wasm/guest/wasi-0-2.ts'
 
 const ERRNO = {
   success: 0,

@@ -1,8 +1,8 @@
 // Steps over WASM instructions without decoding more than their length needs: the base of every rewriting of code.
 // An opcode that is not listed is refused (fail closed): code that cannot be followed cannot be limited.
 // Encoding: WebAssembly core specification 3.0, chapter 5.4, and the legacy exception proposal.
-import { type Cursor, count, refuse, skip, skipLeb, u32, u8 } from '#wasm/binary-cursor.ts'
-import { skipValueType } from '#wasm/core-module.ts'
+import { type Cursor, count, refuse, skip, skipLeb, u32, u8 } from '#wasm/binary/cursor.ts'
+import { skipValueType } from '#wasm/binary/core-module.ts'
 
 type Step = (cursor: Cursor) => void
 

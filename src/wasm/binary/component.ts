@@ -10,8 +10,8 @@ import {
   sectionsOf,
   u32,
   u8,
-} from '#wasm/binary-cursor.ts'
-import { type CoreModule, readCoreModule } from '#wasm/core-module.ts'
+} from '#wasm/binary/cursor.ts'
+import { type CoreModule, readCoreModule } from '#wasm/binary/core-module.ts'
 import {
   alias,
   coreType,
@@ -20,8 +20,8 @@ import {
   externType,
   type InstanceType,
   sort,
-} from '#wasm/component-types.ts'
-import { checkCoreName, checkComponentName } from '#wasm/safe-name.ts'
+} from '#wasm/binary/component-types.ts'
+import { checkCoreName, checkComponentName } from '#wasm/binary/safe-name.ts'
 
 export type ComponentImport = {
   /** 'wasi:cli/exit@0.2.12' */

@@ -10,8 +10,8 @@ import {
   skipLeb,
   u32,
   u8,
-} from '#wasm/binary-cursor.ts'
-import { checkCoreName, quoted } from '#wasm/safe-name.ts'
+} from '#wasm/binary/cursor.ts'
+import { checkCoreName, quoted } from '#wasm/binary/safe-name.ts'
 
 export type CoreKind = 'func' | 'table' | 'memory' | 'global' | 'tag'
 

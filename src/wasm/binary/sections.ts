@@ -1,5 +1,5 @@
 // Takes a core module apart into sections and puts it together again in the order the format asks for.
-import { pushU32, sectionsOf, cursorOver, name } from '#wasm/binary-cursor.ts'
+import { pushU32, sectionsOf, cursorOver, name } from '#wasm/binary/cursor.ts'
 
 export const SECTION = {
   custom: 0,

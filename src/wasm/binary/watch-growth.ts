@@ -14,11 +14,11 @@ import {
   skip,
   u32,
   u8,
-} from '#wasm/binary-cursor.ts'
-import { type CoreModule, readCoreModule, skipValueType } from '#wasm/core-module.ts'
-import { GROWTH_REFUSED, memoryExport } from '#wasm/growth.ts'
-import { stepInstruction } from '#wasm/instructions.ts'
-import { concat, putTogether, SECTION, type Sections, takeApart } from '#wasm/module-sections.ts'
+} from '#wasm/binary/cursor.ts'
+import { type CoreModule, readCoreModule, skipValueType } from '#wasm/binary/core-module.ts'
+import { GROWTH_REFUSED, memoryExport } from '#wasm/binary/growth.ts'
+import { stepInstruction } from '#wasm/binary/instructions.ts'
+import { concat, putTogether, SECTION, type Sections, takeApart } from '#wasm/binary/sections.ts'
 
 const MEMORY_GROW = 0x40
 const CALL = 0x10

@@ -1,7 +1,7 @@
 // Lowers the maximum of every memory a module defines, so that growth past the cap answers -1 inside the guest.
 // Touches the memory section only: the rest of the module is copied byte for byte.
-import { count, cursorOver, pushU32, refuse, sectionsOf } from '#wasm/binary-cursor.ts'
-import { memoryLimits, PAGES_PER_MIB } from '#wasm/core-module.ts'
+import { count, cursorOver, pushU32, refuse, sectionsOf } from '#wasm/binary/cursor.ts'
+import { memoryLimits, PAGES_PER_MIB } from '#wasm/binary/core-module.ts'
 
 const SECTION_MEMORY = 5
 

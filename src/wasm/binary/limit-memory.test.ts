@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { parse } from '@bytecodealliance/jco-transpile/wasm-tools'
 import { AppError } from '#lib/error.ts'
-import { readCoreModule } from '#wasm/core-module.ts'
-import { limitMemory } from '#wasm/limit-memory.ts'
+import { readCoreModule } from '#wasm/binary/core-module.ts'
+import { limitMemory } from '#wasm/binary/limit-memory.ts'
 
 const limited = async (memory: string, memMb: number): Promise<unknown> =>
   readCoreModule(limitMemory(await parse(`(module ${memory} (func) (data "after"))`), memMb))

@@ -10,8 +10,8 @@ import {
   skipLeb,
   u32,
   u8,
-} from '#wasm/binary-cursor.ts'
-import { checkComponentName } from '#wasm/safe-name.ts'
+} from '#wasm/binary/cursor.ts'
+import { checkComponentName } from '#wasm/binary/safe-name.ts'
 
 /** Names of the functions that an instance type holds; undefined for every other type. */
 export type InstanceType = { functions: string[] } | undefined
