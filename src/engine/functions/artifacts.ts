@@ -8,7 +8,7 @@ import { PREPARE_DEADLINE_MS } from '#core/function/limits.ts'
 import { sha256Hex } from '#lib/bytes.ts'
 import { AppError } from '#lib/error.ts'
 import type { Blobs } from '#store/blobs.ts'
-import { type ArtifactRow, findArtifact, saveArtifact } from '#store/components.ts'
+import { type ArtifactRow, findArtifact, saveArtifact } from '#store/functions/components.ts'
 import type { Store, Tx } from '#store/connect.ts'
 import { PREPARER, type PrepareOutcome } from '#wasm/prepare.ts'
 

@@ -2,7 +2,7 @@
 import { AppError } from '#lib/error.ts'
 import type { Logger } from '#lib/log.ts'
 import type { Store } from '#store/connect.ts'
-import { insertInvocations, type InvocationRow } from '#store/invocations.ts'
+import { insertInvocations, type InvocationRow } from '#store/functions/invocations.ts'
 
 /** While the store is away: some seconds of a busy engine, a few megabytes. Then the oldest are dropped and counted. */
 const KEPT_MAX = 20_000

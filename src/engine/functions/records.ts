@@ -2,7 +2,7 @@
 import type { z } from 'zod'
 import type { functionRecord, versionRecord } from '#api/functions.ts'
 import { AppError } from '#lib/error.ts'
-import type { FunctionRow, VersionFacts, VersionRow } from '#store/functions.ts'
+import type { FunctionRow, VersionFacts, VersionRow } from '#store/functions/functions.ts'
 
 const facts = (row: VersionFacts) => ({
   sha256: row.componentSha256,

@@ -4,10 +4,10 @@ import type { Clock } from '#lib/clock.ts'
 import type { Logger } from '#lib/log.ts'
 import { Loop } from '#lib/loop.ts'
 import type { Blobs } from '#store/blobs.ts'
-import { forgetUnused, unusedComponents } from '#store/components.ts'
+import { forgetUnused, unusedComponents } from '#store/functions/components.ts'
 import { type Store, transaction } from '#store/connect.ts'
-import { pruneVersions } from '#store/functions.ts'
-import { pruneInvocations } from '#store/invocations.ts'
+import { pruneVersions } from '#store/functions/functions.ts'
+import { pruneInvocations } from '#store/functions/invocations.ts'
 
 const EVERY_MS = 10 * 60_000
 /** A component that is being deployed is younger. */

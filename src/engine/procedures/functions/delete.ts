@@ -1,6 +1,6 @@
 // compute.functions.delete: what runs ends undisturbed; its slots go when it has ended.
 import { remove as contract } from '#api/functions.ts'
-import { deleteFunction, functionByName, lockFunction } from '#store/functions.ts'
+import { deleteFunction, functionByName, lockFunction } from '#store/functions/functions.ts'
 import { noSuchFunction, toFunctionRecord } from '#engine/functions/records.ts'
 import { handleTx } from '#engine/handle.ts'
 

@@ -1,6 +1,6 @@
 // compute.functions.get: one function with its versions, the newest first.
 import { get as contract } from '#api/functions.ts'
-import { functionByName, versionsOf } from '#store/functions.ts'
+import { functionByName, versionsOf } from '#store/functions/functions.ts'
 import { noSuchFunction, toFunctionRecord, toVersionRecord } from '#engine/functions/records.ts'
 import { handleTx } from '#engine/handle.ts'
 

@@ -1,7 +1,7 @@
 // compute.functions.invocations: the history, newest first. The last 200 ms may not be in it yet (FN-7).
 import { invocations as contract } from '#api/functions.ts'
-import { functionByName } from '#store/functions.ts'
-import { type InvocationRow, listInvocations } from '#store/invocations.ts'
+import { functionByName } from '#store/functions/functions.ts'
+import { type InvocationRow, listInvocations } from '#store/functions/invocations.ts'
 import { noSuchFunction } from '#engine/functions/records.ts'
 import { handleTx } from '#engine/handle.ts'
 

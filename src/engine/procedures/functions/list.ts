@@ -1,6 +1,6 @@
 // compute.functions.list: the org's functions by name.
 import { list as contract } from '#api/functions.ts'
-import { listFunctions } from '#store/functions.ts'
+import { listFunctions } from '#store/functions/functions.ts'
 import { toFunctionRecord } from '#engine/functions/records.ts'
 import { handleTx } from '#engine/handle.ts'
 

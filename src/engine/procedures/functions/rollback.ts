@@ -7,7 +7,7 @@ import {
   setCurrentVersion,
   type VersionRow,
   versionsOf,
-} from '#store/functions.ts'
+} from '#store/functions/functions.ts'
 import { noSuchFunction, toFunctionRecord } from '#engine/functions/records.ts'
 import { handleTx } from '#engine/handle.ts'
 

@@ -2,7 +2,7 @@
 import { explain as contract } from '#api/placement.ts'
 import { workloadOf } from '#core/function/workload.ts'
 import { explain as explained, summary, type Workload } from '#core/placement/place.ts'
-import { functionByName } from '#store/functions.ts'
+import { functionByName } from '#store/functions/functions.ts'
 import { placementNodes } from '#store/placement.ts'
 import type { TxCall } from '#engine/call.ts'
 import { noSuchFunction } from '#engine/functions/records.ts'

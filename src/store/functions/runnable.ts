@@ -1,7 +1,7 @@
 // What an invocation reads before it begins, in one statement: the warm path asks the database once.
 import { sql } from 'kysely'
 import type { Store, Tx } from '#store/connect.ts'
-import type { FunctionRow } from '#store/functions.ts'
+import type { FunctionRow } from '#store/functions/functions.ts'
 import { admissibleSql, effectiveTierSql } from '#store/placement.ts'
 import type { SlotRow } from '#store/slots.ts'
 
