@@ -11,7 +11,7 @@ import type { contract } from '#api/contract.ts'
 import { createApi, type Api } from '#cli/call.ts'
 import { systemClock } from '#lib/clock.ts'
 import { systemRandom } from '#lib/random.ts'
-import { connect, type Store } from '#store/connect.ts'
+import { connect, urlOf, type Store } from '#store/connect.ts'
 import { slotDrift } from '#store/slots.ts'
 import { allProcesses, descendants, isGone, processAt, type Proc } from '#sim/bench/process-tree.ts'
 import { freePort, Program, until } from '#sim/bench/program.ts'
@@ -70,12 +70,16 @@ export async function startPlatform(
   return platform
 }
 
+const DATABASE = { user: 'clutch', database: 'clutch' }
+const databaseUrl = (home: string): string =>
+  urlOf({ ...DATABASE, host: join(home, 'postgres/socket') })
+
 type Site = {
   home: string
   ports: { http: number; session: number }
   settings: Record<string, string>
-  /** Of an engine that shares what another one runs. */
-  env?: Record<string, string>
+  /** Whose Postgres an engine without one of its own uses. */
+  databaseHome?: string
 }
 
 export class Platform {
@@ -137,21 +141,21 @@ export class Platform {
 
   /** A direct way to the rows. */
   get store(): Store {
-    return (this.#store ??= connect(
-      { host: join(this.home, 'postgres/socket'), user: 'clutch', database: 'clutch' },
-      { max: 2 },
-    ))
+    const { home, databaseHome = home } = this.#site
+    const host = join(databaseHome, 'postgres/socket')
+    return (this.#store ??= connect({ ...DATABASE, host }, { max: 2 }))
   }
 
   /** Resolves when /ready says yes. */
   async startEngine(): Promise<void> {
-    const { home, ports, settings, env } = this.#site
+    const { home, ports, settings, databaseHome } = this.#site
     const flags = { 'http-port': ports.http, 'session-port': ports.session, ...settings }
     const args = Object.entries(flags).flatMap(([name, value]) => [`--${name}`, String(value)])
     const engine = new Program({
       name: 'clutch-engine',
-      args: ['--home', home, '--dev', ...args],
-      env: env ?? {},
+      // The key of `ccp dev` is one an org: a second engine would replace the first one's.
+      args: ['--home', home, ...(databaseHome === undefined ? ['--dev'] : []), ...args],
+      env: databaseHome === undefined ? {} : { DATABASE_URL: databaseUrl(databaseHome) },
     })
     this.#engines.push(engine)
     await this.untilReady()
@@ -232,7 +236,6 @@ export class Platform {
   /** A second engine on the same database and keys. Ends with this platform. */
   async secondEngine(): Promise<Platform> {
     const home = stateFolder()
-    const database = `postgres://clutch@localhost/clutch?host=${encodeURIComponent(join(this.home, 'postgres/socket'))}`
     const other = new Platform({
       home,
       ports: { http: await freePort(), session: await freePort() },
@@ -241,7 +244,7 @@ export class Platform {
         keyring: join(this.home, 'secrets'),
         blobs: join(this.home, 'blobs'),
       },
-      env: { DATABASE_URL: database },
+      databaseHome: this.home,
     })
     this.#others.push(other)
     other.#key = this.key
@@ -419,8 +422,9 @@ export class Agent {
     writeFileSync(this.#tokenFile, token, { mode: 0o600 })
   }
 
-  start(): void {
-    const { server, nodeId, options } = this.#spec
+  /** `server`: another engine than before. */
+  start(server = this.#spec.server): void {
+    const { nodeId, options } = this.#spec
     const args = ['--server', server, '--node', nodeId, '--token-file', this.#tokenFile]
     args.push('--runtimes', options.runtimes ?? 'wasm', '--data-dir', this.dataDir)
     this.#programs.push(
