@@ -10,34 +10,59 @@ export type LimitName = NonNullable<Meta['limit']> | 'sign-in'
 /** Calls a minute of one org or address. */
 export type Limits = Record<LimitName, number>
 
-/** Full buckets say nothing: past this many, they are forgotten. */
-const BUCKETS_MAX = 10_000
 const MINUTE_MS = 60_000
+/** Some hundred bytes each. A flood of addresses turns the generations sooner, which only forgives. */
+const BUCKETS_MAX = 50_000
+/** Sums of fractions are not exact. */
+const EPSILON_MS = 1e-6
 
 export class RateLimit {
-  readonly #limits: Limits
+  readonly #buckets: Readonly<Record<LimitName, Buckets>>
   readonly #clock: Clock
-  readonly #buckets = new Map<string, { tokens: number; at: number }>()
 
   constructor(limits: Limits, clock: Clock) {
-    this.#limits = limits
     this.#clock = clock
+    this.#buckets = {
+      enroll: new Buckets(limits.enroll),
+      deploy: new Buckets(limits.deploy),
+      invoke: new Buckets(limits.invoke),
+      'sign-in': new Buckets(limits['sign-in']),
+    }
   }
 
   /** Undefined when the call may go on; otherwise how long until it could, in ms. */
   take(limit: LimitName, of: string): number | undefined {
-    const most = this.#limits[limit]
-    const now = this.#clock.monotonic()
-    const key = `${limit} ${of}`
-    const bucket = this.#buckets.get(key) ?? { tokens: most, at: now }
-    const tokens = Math.min(most, bucket.tokens + ((now - bucket.at) * most) / MINUTE_MS)
-    if (tokens < 1) return Math.ceil(((1 - tokens) * MINUTE_MS) / most)
-    if (this.#buckets.size >= BUCKETS_MAX) this.#forgetFull(now)
-    this.#buckets.set(key, { tokens: tokens - 1, at: now })
+    return this.#buckets[limit].take(of, this.#clock.monotonic())
+  }
+}
+
+/**
+ * The buckets of one limit. Kept of each is the moment when it would be full again (GCRA: the theoretical arrival time).
+ * One that nobody touched for a minute is full and need not be kept: two generations, turned every minute.
+ */
+class Buckets {
+  readonly #intervalMs: number
+  #young = new Map<string, number>()
+  #old = new Map<string, number>()
+  #turnedAt = 0
+
+  constructor(perMinute: number) {
+    this.#intervalMs = MINUTE_MS / perMinute
+  }
+
+  take(of: string, now: number): number | undefined {
+    const full = Math.max(now, this.#young.get(of) ?? this.#old.get(of) ?? now)
+    const waitMs = full - now - (MINUTE_MS - this.#intervalMs)
+    if (waitMs > EPSILON_MS) return Math.ceil(waitMs - EPSILON_MS)
+    if (now - this.#turnedAt >= MINUTE_MS || this.#young.size >= BUCKETS_MAX) this.#turn(now)
+    this.#young.set(of, full + this.#intervalMs)
     return undefined
   }
 
-  #forgetFull(now: number): void {
-    for (const [key, { at }] of this.#buckets) if (now - at >= MINUTE_MS) this.#buckets.delete(key)
+  #turn(now: number): void {
+    // After two quiet minutes the young are as full as the old.
+    this.#old = now - this.#turnedAt >= 2 * MINUTE_MS ? new Map() : this.#young
+    this.#young = new Map()
+    this.#turnedAt = now
   }
 }

@@ -6,6 +6,7 @@ import { CLIENT_IP, PASSWORD_LENGTH } from '#engine/auth-better.ts'
 import type { HttpContext } from '#engine/kernel.ts'
 import { invalidInput } from '#engine/kernel-errors.ts'
 import { BODY_MAX, jsonOf, readBody } from '#engine/http/body.ts'
+import { networkOf } from '#engine/http/request.ts'
 import { AppError } from '#lib/error.ts'
 
 type Exchange = { req: IncomingMessage; res: ServerResponse }
@@ -49,7 +50,7 @@ export async function serveJoin(
   by: JoinRequest['by'],
 ): Promise<void> {
   const { engine, ip, requestId } = context
-  const waitMs = engine.rateLimit.take('sign-in', ip)
+  const waitMs = engine.rateLimit.take('sign-in', networkOf(ip))
   if (waitMs !== undefined) {
     engine.metrics.limited.labels('sign-in').inc()
     throw new AppError('RATE_LIMITED', 'Too many tries from this address', {

@@ -1,5 +1,6 @@
 // What a request says of itself, as far as it can be believed.
 import type { IncomingMessage } from 'node:http'
+import { isIPv6 } from 'node:net'
 import { AppError } from '#lib/error.ts'
 import { newId } from '#lib/id.ts'
 import type { Clock } from '#lib/clock.ts'
@@ -40,6 +41,17 @@ export function ipOf(req: IncomingMessage, trustedProxies: readonly string[]): s
 
 /** An IPv4 address that came over an IPv6 socket is itself. */
 const plain = (address: string): string => address.replace(/^::ffff:(?=\d+\.)/, '')
+
+/** Whom a limit counts: an IPv4 address, or the /64 of an IPv6 address, of which one person has as many as they like. */
+export function networkOf(ip: string): string {
+  if (!isIPv6(ip)) return ip
+  const [head = '', tail] = ip.split('%', 1)[0]?.split('::') ?? []
+  const groups = head === '' ? [] : head.split(':')
+  const after = tail === undefined || tail === '' ? [] : tail.split(':')
+  const zeros = tail === undefined ? [] : Array<string>(8 - groups.length - after.length).fill('0')
+  const four = [...groups, ...zeros, ...after].slice(0, 4)
+  return `${four.map((group) => Number.parseInt(group, 16).toString(16)).join(':')}::/64`
+}
 
 const SAFE = new Set(['GET', 'HEAD', 'OPTIONS'])
 
