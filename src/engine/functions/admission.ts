@@ -24,6 +24,8 @@ import { SlotTable, type Slot } from '#engine/functions/slot-table.ts'
 const GROW_AFTER_MS = 50
 /** Room may appear without a word here, by another engine or an expiry: looked for this often (PL-4). */
 const LOOK_AGAIN_MS = 500
+/** A version that found no room for this long takes turns with those that hold it: their next free slot is given up. */
+const TURN_AFTER_MS = 500
 /** Invocations of one function that wait; more are told to come back. */
 const WAITING_MAX = 1_000
 
@@ -48,7 +50,14 @@ type Waiter = Wanted & {
   settle(admitted: Admitted | AppError): void
 }
 
-type Queue = { fn: FunctionRow; waiters: Waiter[]; changed: Signal; running: boolean }
+type Queue = {
+  fn: FunctionRow
+  waiters: Waiter[]
+  changed: Signal
+  running: boolean
+  /** Nodes whose room it waits for, once it has waited for TURN_AFTER_MS. */
+  claims: ReadonlySet<string>
+}
 
 export type AdmissionDeps = {
   id: string
@@ -82,11 +91,12 @@ export class Admission {
     return this.#enqueue(wanted)
   }
 
-  /** The invocation is over. */
-  release(slot: Slot): void {
+  /** The invocation is over. `giveUp`: the node failed, so the next slot had better be elsewhere. */
+  release(slot: Slot, { giveUp }: { giveUp: boolean }): void {
+    const { row } = slot
     this.#table.free(slot, this.#deps.clock.monotonic())
-    if (!slot.row.current) this.#releaseSoon([slot])
-    this.wake()
+    if (giveUp || !row.current || this.#claimed(row)) this.#releaseSoon([slot])
+    else this.#queues.get(row.versionId)?.changed.fire()
   }
 
   /** Something may have freed room or brought a node up. */
@@ -123,6 +133,13 @@ export class Admission {
     return { slots: this.#table.size, adopted: strangers.length, released }
   }
 
+  /** Whether another version has waited for the room of this slot long enough to have its turn. */
+  #claimed(row: SlotRow): boolean {
+    for (const { fn, claims } of this.#queues.values())
+      if (fn.versionId !== row.versionId && claims.has(row.nodeRecordId)) return true
+    return false
+  }
+
   #rows(fn: FunctionRow): Promise<SlotRow[]> {
     const { db, id } = this.#deps
     return admissibleSlots(db, workloadOf(fn), { versionId: fn.versionId, engineId: id })
@@ -150,6 +167,7 @@ export class Admission {
       waiters: [],
       changed: new Signal(this.#deps.clock),
       running: false,
+      claims: new Set<string>(),
     }
     if (queue.waiters.length >= WAITING_MAX) throw tooMany(fn.name)
     this.#queues.set(fn.versionId, queue)
@@ -199,6 +217,7 @@ export class Admission {
   /** One look at rows and fleet. Returns how long to pause unless something changes; 0 looks again at once. */
   async #round(queue: Queue): Promise<number> {
     const rows = await this.#rows(queue.fn)
+    queue.claims = new Set()
     for (const waiter of queue.waiters.slice()) {
       const slot = this.#take(rows, waiter)
       if (slot) waiter.settle({ kind: 'slot', slot })
@@ -266,6 +285,11 @@ export class Admission {
         next = Math.min(next, left)
       }
     }
+    const [head] = queue.waiters
+    if (head && now - head.since >= TURN_AFTER_MS)
+      queue.claims = new Set(
+        nodes.filter((node) => couldEverFit(node, work)).map((node) => node.id),
+      )
     return next
   }
 

@@ -26,6 +26,9 @@ import type { Slot } from '#engine/functions/slot-table.ts'
 /** Nodes that one invocation tries while nothing has run: a second bad node in a row is the fleet's trouble. */
 const TRIES_MAX = 3
 
+/** Sessions that begin within this time of each other cost one look at the slots. */
+const ADOPT_AFTER_MS = 50
+
 export type InvokerDeps = {
   id: string
   db: Store
@@ -53,10 +56,16 @@ export function createInvoker(deps: InvokerDeps): Invoker {
   const history = new History(deps)
   const parts: Parts = { ...deps, placer, admission, artifacts, history }
   const tidy = (): Promise<Record<string, unknown>> => admission.tidy(SLOT_IDLE_MS)
+  let tidying = false
   const stopListening = deps.gateway.onChange(() => {
-    // A node came or went: its slots are adopted, and those who wait look again.
+    // A node came or went: those who wait look again, and its slots are adopted, a whole fleet's at once.
     admission.wake()
-    tidy().catch((error: unknown) => deps.log.warn({ err: error }, messageOf(error)))
+    if (tidying) return
+    tidying = true
+    deps.clock.after(ADOPT_AFTER_MS, () => {
+      tidying = false
+      tidy().catch((error: unknown) => deps.log.warn({ err: error }, messageOf(error)))
+    })
   })
   let running = 0
   return {
@@ -139,6 +148,7 @@ async function runIn(parts: Parts, slot: Slot, attempt: Attempt): Promise<Run> {
   const { admission, artifacts, placer } = parts
   const { fn, artifact, request, id } = attempt
   const { nodeRecordId, nodeId } = slot.row
+  let giveUp = false
   try {
     const run = await runOnNode(parts, {
       nodeRecordId,
@@ -158,9 +168,10 @@ async function runIn(parts: Parts, slot: Slot, attempt: Attempt): Promise<Run> {
       signal: request.signal,
     })
     if (run.had !== undefined) placer.holds(fn.componentSha256, nodeRecordId)
+    giveUp = run.end.kind === 'fault'
     return run
   } finally {
-    admission.release(slot)
+    admission.release(slot, { giveUp })
   }
 }
 

@@ -700,3 +700,65 @@ test('PL-4 under random load and lost sessions every invocation ends, and no cou
   assert.deepEqual(await slotDrift(world.engine.db), [], seed)
   assert.equal(await invoker.flushHistory(), 150)
 })
+
+test('PL-4 a function without room takes turns with a busy one', async (t) => {
+  const { nodes, add, deploy, invoke } = await setup(t)
+  await add(['node-a1', { cpuMillis: 1_000 }])
+  await deploy('busy')
+  await deploy('other', { component: component(1) })
+  nodes.scripts.set('node-a1', async (invocation) => {
+    await invocation.start(true)
+    await systemClock.sleep(10)
+    await invocation.result({ kind: 'exited', exitCode: 0 })
+  })
+  let over = false
+  const busy = Array.from({ length: 3 }, async () => {
+    let done = 0
+    for (; !over; done++) assert.equal((await invoke('busy')).ok, true)
+    return done
+  })
+  await until('it is busy', () => nodes.opened.length > 5)
+  const began = Date.now()
+  for (let i = 0; i < 3; i++) assert.equal((await invoke('other')).ok, true)
+  assert.ok(Date.now() - began < 9_000, `${Date.now() - began} ms`)
+  over = true
+  for (const done of await Promise.all(busy)) assert.ok(done > 0)
+})
+
+test('FN-3 a node that failed is not the first choice of the next invocation', async (t) => {
+  const { nodes, add, deploy, invoke } = await setup(t)
+  await add(['node-a1'], ['node-a2'])
+  await deploy('hello')
+  const fault: Script = (invocation) => invocation.result({ kind: 'fault', message: 'broken' })
+  const first = (await invoke('hello')).node_id!
+  nodes.scripts.set(first, fault)
+  assert.notEqual((await invoke('hello')).node_id, first)
+  const opened = nodes.opened.length
+  for (let i = 0; i < 5; i++) assert.notEqual((await invoke('hello')).node_id, first)
+  assert.equal(nodes.opened.length, opened + 5)
+})
+
+test('FN-3 output that comes byte by byte is kept whole', async (t) => {
+  const { nodes, add, deploy, invoke } = await setup(t)
+  await add(['node-a1'])
+  await deploy('hello')
+  nodes.scripts.set('node-a1', async (invocation) => {
+    await invocation.start(true)
+    for (const letter of 'letters, one at a time') await invocation.stdout(letter)
+    await invocation.result({ kind: 'exited', exitCode: 0 })
+  })
+  assert.equal((await invoke('hello')).stdout, 'letters, one at a time')
+})
+
+test('PL-4 many sessions that begin at once cost one look at the slots', async (t) => {
+  const { world, nodes, deploy, invoke, add } = await setup(t)
+  await add(['node-a1'])
+  await deploy('hello')
+  await invoke('hello')
+  // The slot belongs to an engine that is gone; its node dials this one.
+  await world.engine.db.updateTable('slots').set({ engineId: 'eng_gone' }).execute()
+  for (let i = 0; i < 200; i++) nodes.connect('node-a1')
+  await until('it is adopted', async () => (await slotsOf(world))[0]?.engineId === world.engine.id)
+  assert.equal((await invoke('hello')).ok, true)
+  assert.equal((await slotsOf(world)).length, 1)
+})

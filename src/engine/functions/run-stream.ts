@@ -66,10 +66,10 @@ export async function runOnNode(
 type Said = { t: 'artifact' | 'stdin'; bytes: Uint8Array } | { t: 'stdin-end' }
 type Result = Extract<FromInvocation, { t: 'result' }>
 
-/** The bytes that an answer keeps of one output. */
+/** The bytes that an answer keeps of one output: a node that sends them one by one costs no more. */
 class Kept {
   readonly #max: number
-  readonly #pieces: Uint8Array[] = []
+  #buffer = Buffer.alloc(0)
   #bytes = 0
   truncated = false
 
@@ -82,18 +82,20 @@ class Kept {
   }
 
   add(bytes: Uint8Array): void {
-    const room = this.#max - this.#bytes
-    if (bytes.length > room) this.truncated = true
-    const kept = bytes.length > room ? bytes.subarray(0, room) : bytes
-    if (kept.length === 0) return
-    this.#pieces.push(kept)
-    this.#bytes += kept.length
+    const size = Math.min(bytes.length, this.#max - this.#bytes)
+    if (size < bytes.length) this.truncated = true
+    if (this.#bytes + size > this.#buffer.length) {
+      const wanted = Math.max(this.#bytes + size, 2 * this.#buffer.length)
+      const larger = Buffer.alloc(Math.min(this.#max, wanted))
+      larger.set(this.#buffer)
+      this.#buffer = larger
+    }
+    this.#buffer.set(bytes.subarray(0, size), this.#bytes)
+    this.#bytes += size
   }
 
   all(): Uint8Array {
-    return this.#pieces.length === 1
-      ? (this.#pieces[0] ?? new Uint8Array())
-      : Buffer.concat(this.#pieces)
+    return this.#buffer.subarray(0, this.#bytes)
   }
 }
 

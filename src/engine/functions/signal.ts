@@ -3,23 +3,26 @@ import type { Clock } from '#lib/clock.ts'
 
 export class Signal {
   readonly #clock: Clock
-  #waiting: (() => void)[] = []
+  readonly #waiting = new Set<() => void>()
 
   constructor(clock: Clock) {
     this.#clock = clock
   }
 
   fire(): void {
-    const waiting = this.#waiting
-    this.#waiting = []
-    for (const resolve of waiting) resolve()
+    for (const resolve of this.#waiting) resolve()
   }
 
   /** Resolves at the next `fire`, or after `ms`. */
   wait(ms: number): Promise<void> {
     return new Promise((resolve) => {
-      const cancel = this.#clock.after(ms, resolve)
-      this.#waiting.push(() => (cancel(), resolve()))
+      const done = (): void => {
+        cancel()
+        this.#waiting.delete(done)
+        resolve()
+      }
+      const cancel = this.#clock.after(ms, done)
+      this.#waiting.add(done)
     })
   }
 }

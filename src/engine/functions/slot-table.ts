@@ -29,7 +29,10 @@ export class SlotTable {
     return [...this.#slots.values()]
   }
 
+  /** The slot of this row; one that is known already stays as it is. */
   add(row: SlotRow, now: number): Slot {
+    const known = this.#slots.get(row.id)
+    if (known) return known
     const slot: Slot = { row, state: 'idle', since: now }
     this.#slots.set(row.id, slot)
     const mates = this.#byVersion.get(row.versionId) ?? new Set()
