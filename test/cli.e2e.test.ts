@@ -129,6 +129,18 @@ test('000-58 deploy and invoke through the whole path; bytes and exit codes are 
   const slow = await probe('spin', 'forever')
   assert.equal(slow.code, 124)
   assert.match(slow.err, /^timeout: /m)
+  const big = 'x'.repeat(8 * 1024 * 1024)
+  const most = await ccp(['functions', 'invoke', 'word-count', '--stdin', '-', '--', '-c'], {
+    stdin: big,
+  })
+  assert.equal(Number(most.out), big.length, most.err)
+  const more = await ccp(['functions', 'invoke', 'word-count', '--stdin', '-'], {
+    stdin: `${big}x`,
+  })
+  assert.match(more.err, /^TOO_LARGE: stdin has .*at most 8.0 MB/)
+  const flood = await probe('stdout', '2000000')
+  assert.equal(flood.out.length, 1024 * 1024)
+  assert.match(flood.err, /^TRUNCATED: stdout was cut at 1.0 MB/m)
   const env = await ccp(['functions', 'invoke', 'probe', '-e', 'A=1', '--json', '--', 'env'])
   assert.equal((JSON.parse(env.out) as { stdout: string }).stdout, 'A=1\n')
 })

@@ -9,6 +9,7 @@ import { ORPCError } from '@orpc/client'
 import { root as commandTree } from '#cli/app.ts'
 import { Interrupted } from '#cli/failure.ts'
 import { exitCodeOf, parseEnv } from '#cli/commands/functions/invoke.ts'
+import { startOf } from '#cli/local-platform.ts'
 import { columns, ago } from '#cli/output.ts'
 import { runCcp } from '#cli/run.ts'
 import { systemClock } from '#lib/clock.ts'
@@ -387,6 +388,8 @@ test('CP-9 login by device flow: pending, slow down, granted; the session file i
   assert.equal((await stat(file)).mode & 0o777, 0o600)
   await ccp(['nodes', 'list'], { env: { ...env, CCP_API_URL: '' } })
   assert.equal(stub.calls.at(-1)?.authorization, 'Bearer session-token')
+  await ccp(['nodes', 'list'], { env: { ...env, CCP_SESSION_TOKEN: 'from-outside' } })
+  assert.equal(stub.calls.at(-1)?.authorization, 'Bearer from-outside')
   const listed = await ccp(['auth', 'contexts', '--json'])
   assert.equal((JSON.parse(listed.out) as { contexts: unknown[] }).contexts.length, 1)
   assert.doesNotMatch(listed.out, /session-token/)
@@ -436,9 +439,18 @@ test('D9 headless asks nothing; D50 the key of a running platform on this machin
   assert.equal((await ccp(['nodes', 'revoke', 'node-a1'])).code, 0)
   await mkdir(join(home, 'secrets'))
   await writeFile(join(home, 'secrets/dev-key'), 'dev-key-value\n')
-  const dev = { url: stub.url, sessions: '127.0.0.1:7443', pid: process.pid }
+  const dev = {
+    url: stub.url,
+    sessions: '127.0.0.1:7443',
+    pid: process.pid,
+    started: await startOf(process.pid),
+  }
   await writeFile(join(home, 'dev.json'), JSON.stringify(dev))
   const env = { CCP_API_URL: '', CCP_API_KEY: '' }
+  await writeFile(join(home, 'dev.json'), JSON.stringify({ ...dev, started: '1' }))
+  const stale = await ccp(['nodes', 'list'], { env })
+  assert.match(stale.err, /^NOT_CONNECTED: /, 'a pid that somebody else has now is no platform')
+  await writeFile(join(home, 'dev.json'), JSON.stringify(dev))
   const list = await ccp(['nodes', 'list'], { env })
   assert.equal(list.code, 0, list.err)
   assert.equal(stub.calls.at(-1)?.authorization, 'dev-key-value')

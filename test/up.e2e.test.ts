@@ -50,7 +50,11 @@ type Bed = { home: string; up: (...flags: string[]) => Promise<Ended & { ms: num
 
 function bed(t: TestContext, asNobody: boolean): Bed {
   const folder = openFolder(t, 'clutch-up-')
-  const copy = copyCheckout(folder)
+  const closed = join(folder, 'closed')
+  mkdirSync(closed)
+  const copy = copyCheckout(closed)
+  // D20: a clone under a folder that nobody else can enter is the usual case.
+  if (!asNobody) chmodSync(closed, 0o700)
   const home = join(folder, 'state')
   const user = join(folder, 'home')
   for (const path of [home, user]) {
@@ -124,6 +128,6 @@ test('OP-1 script/up exits 1 and says why when the platform cannot start', async
   chmodSync(join(home, '..'), 0o755)
   const ended = await up('--once', '--home', '/proc/no-such-place')
   assert.equal(ended.code, 1)
-  assert.match(ended.err, /^\w+: .*\/proc\/no-such-place/m)
+  assert.match(ended.err, /^state_folder: .*\/proc\/no-such-place[^]*--home/m)
   assert.doesNotMatch(ended.err, /\bat .*\.ts:\d+/)
 })

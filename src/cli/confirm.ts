@@ -5,7 +5,7 @@ import { EXIT } from '#cli/failure.ts'
 /** True when `--yes` was given, nobody can be asked (D9), or the person agreed. Else the command ends with 1. */
 export async function confirmed(
   cli: Pick<Cli, 'ask' | 'out' | 'process'>,
-  sure: boolean,
+  sure: boolean | undefined,
   question: string,
 ): Promise<boolean> {
   if (sure || (await cli.ask.confirm(question))) return true

@@ -24,7 +24,7 @@ export function failureOf(error: unknown): Failure {
     const { reason, next, also, exitCode } = error.details
     return {
       code: reason ?? error.code,
-      message: error.message,
+      message: messageOf(error),
       also: Array.isArray(also) ? also.map(String) : [],
       next,
       exitCode: typeof exitCode === 'number' ? exitCode : usualExit(error.code),

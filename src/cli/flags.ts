@@ -5,12 +5,12 @@ import type { Role } from '#api/base.ts'
 export const ROLE_NAMES: readonly Role[] = ['guest', 'member', 'admin', 'owner']
 
 /** `--json` and `--org-id`: what each command that calls the engine takes. */
-export type CommonFlags = { readonly json: boolean; readonly orgId?: string }
+export type CommonFlags = { readonly json?: boolean; readonly orgId?: string }
 
 export const json = {
   kind: 'boolean',
   brief: 'Print JSON: full ids, exact times, no styling',
-  default: false,
+  optional: true,
   withNegated: false,
 } as const
 
@@ -27,7 +27,7 @@ export const common = { json, orgId }
 export const yes = {
   kind: 'boolean',
   brief: 'Do not ask',
-  default: false,
+  optional: true,
   withNegated: false,
 } as const
 
@@ -47,7 +47,7 @@ export const number = (brief: string, placeholder = 'n') =>
 
 /** A flag that is either there or not. */
 export const flag = (brief: string) =>
-  ({ kind: 'boolean', brief, default: false, withNegated: false }) as const
+  ({ kind: 'boolean', brief, optional: true, withNegated: false }) as const
 
 /** One required positional argument. */
 export const argument = (placeholder: string, brief: string) =>

@@ -8,6 +8,8 @@ const DevFile = z.object({
   /** Where nodes dial. */
   sessions: z.string(),
   pid: z.number(),
+  /** Of the process, by the kernel: a pid is used again one day. */
+  started: z.string(),
 })
 export type DevFile = z.infer<typeof DevFile>
 
@@ -32,7 +34,7 @@ export async function readLocalPlatform(
   const state = stateHome(place, uid)
   try {
     const file = DevFile.parse(JSON.parse(await readFile(devFilePath(state), 'utf8')))
-    if (!isAlive(file.pid)) return undefined
+    if ((await startOf(file.pid)) !== file.started) return undefined
     return { ...file, key: await readKey(state) }
   } catch {
     return undefined
@@ -52,11 +54,9 @@ export async function removeDevFile(state: string): Promise<void> {
   await rm(devFilePath(state), { force: true })
 }
 
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch (error) {
-    return error instanceof Error && 'code' in error && error.code === 'EPERM'
-  }
+/** When a process was started, in ticks since boot (proc(5), field 22); '' when there is none. */
+export async function startOf(pid: number): Promise<string> {
+  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
+  // The name in brackets may hold anything: count from its end.
+  return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? ''
 }

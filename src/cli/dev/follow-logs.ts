@@ -15,8 +15,7 @@ export function followLogs(cli: Cli, platform: Platform): { stop(): void } {
     })
   }
   async function show({ name, logFile, logFrom }: Platform['programs'][number]): Promise<void> {
-    const from = seen.get(logFile) ?? logFrom
-    const text = await readFrom(logFile, from)
+    const { from, text } = await readFrom(logFile, seen.get(logFile) ?? logFrom)
     // Up to the last line end: the rest is not written yet.
     const whole = text.subarray(0, text.lastIndexOf(10) + 1)
     seen.set(logFile, from + whole.length)
@@ -26,12 +25,14 @@ export function followLogs(cli: Cli, platform: Platform): { stop(): void } {
   return { stop: () => timer() }
 }
 
-async function readFrom(path: string, from: number): Promise<Buffer> {
+/** From the start again when the file was emptied meanwhile. */
+async function readFrom(path: string, wanted: number): Promise<{ from: number; text: Buffer }> {
   const file = await open(path).catch(() => undefined)
-  if (file === undefined) return Buffer.alloc(0)
+  if (file === undefined) return { from: wanted, text: Buffer.alloc(0) }
   try {
+    const from = (await file.stat()).size < wanted ? 0 : wanted
     const { buffer, bytesRead } = await file.read(Buffer.alloc(CHUNK_BYTES), 0, CHUNK_BYTES, from)
-    return buffer.subarray(0, bytesRead)
+    return { from, text: buffer.subarray(0, bytesRead) }
   } finally {
     await file.close()
   }

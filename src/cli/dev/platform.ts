@@ -15,6 +15,7 @@ import {
   readKey,
   readLocalPlatform,
   removeDevFile,
+  startOf,
   stateHome,
   writeDevFile,
 } from '#cli/local-platform.ts'
@@ -52,7 +53,7 @@ export type Place = {
   sessionPort: number
 }
 
-/** Where it will be. Errors: INVALID_STATE `ALREADY_RUNNING`, `PORT_TAKEN`. */
+/** Where it will be. Errors: INVALID_STATE `ALREADY_RUNNING`, `state_folder`, `PORT_TAKEN`. */
 export async function choosePlace(cli: Cli, options: PlatformOptions): Promise<Place> {
   const clutchHome = options.home ?? cli.settings.clutchHome
   const at = { home: cli.settings.home, clutchHome }
@@ -68,14 +69,28 @@ export async function choosePlace(cli: Cli, options: PlatformOptions): Promise<P
         },
       },
     )
+  const state = stateHome(at, cli.uid)
+  await makeStateFolder(state)
   const httpPort = await choosePort(options.port, options.anyPort, 'http')
   const sessionPort = await choosePort(options.sessionPort, options.anyPort, 'sessions')
   return {
-    state: stateHome(at, cli.uid),
+    state,
     url: `http://127.0.0.1:${httpPort}`,
     httpPort,
     sessionPort,
   }
+}
+
+async function makeStateFolder(state: string): Promise<void> {
+  await mkdir(join(state, 'logs'), { recursive: true, mode: 0o711 }).catch((error: unknown) => {
+    throw new AppError('INVALID_STATE', `the state folder ${state} cannot be made`, {
+      cause: error,
+      details: {
+        reason: 'state_folder',
+        next: 'Name a folder of your own, on a disk with room: --home, or CLUTCH_HOME',
+      },
+    })
+  })
 }
 
 async function choosePort(
@@ -116,7 +131,6 @@ export class Platform {
 
   async startEngine(): Promise<void> {
     const { state, url, httpPort, sessionPort } = this.place
-    await mkdir(join(state, 'logs'), { recursive: true, mode: 0o711 })
     await this.#steps.run('engine is ready', async () => {
       const program = await this.#start({
         name: 'engine',
@@ -134,7 +148,12 @@ export class Platform {
       await this.#connect()
       return { note: url }
     })
-    await writeDevFile(state, { url, sessions: `127.0.0.1:${sessionPort}`, pid: process.pid })
+    await writeDevFile(state, {
+      url,
+      sessions: `127.0.0.1:${sessionPort}`,
+      pid: process.pid,
+      started: await startOf(process.pid),
+    })
   }
 
   async #connect(): Promise<void> {

@@ -4,7 +4,7 @@
 // 3. It has a session of its own: Ctrl-C reaches this process alone, which then stops the programs in order.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { open, readFile, rename, stat } from 'node:fs/promises'
+import { copyFile, open, readFile, stat, truncate } from 'node:fs/promises'
 import type { Clock } from '#lib/clock.ts'
 
 export type ProgramSpec = {
@@ -22,8 +22,9 @@ export type ProgramSpec = {
 export type Ending = { code: number | null; text: string }
 
 const SETPRIV = '/usr/bin/setpriv'
-/** A bigger log is put aside at the next start; the one before that is dropped. */
+/** A bigger log is put aside; the one that was put aside before is dropped. */
 const LOG_BYTES_MAX = 10 * 1024 * 1024
+const LOG_CHECK_MS = 30_000
 const RESTART = { firstMs: 500, capMs: 10_000, healthyMs: 30_000 }
 
 export class Program {
@@ -68,14 +69,12 @@ export class Program {
 
   async start(): Promise<void> {
     const { argv, env, logFile } = this.#spec
-    const size = await stat(logFile).then(
-      (s) => s.size,
-      () => 0,
-    )
-    if (size > LOG_BYTES_MAX) await rename(logFile, `${logFile}.1`)
+    await this.#trimLog()
     const log = await open(logFile, 'a', 0o600)
     try {
       this.#logFrom = (await log.stat()).size
+      // Stopped while this was waiting for the disk.
+      if (this.#stopping) return
       const line = [process.execPath, '--disable-warning=ExperimentalWarning', ...argv]
       const [command = '', ...args] = existsSync(SETPRIV)
         ? [SETPRIV, '--pdeathsig', 'TERM', ...line]
@@ -97,9 +96,29 @@ export class Program {
     }
   }
 
+  /** The program appends, so what it writes next begins the emptied file. */
+  async #trimLog(): Promise<void> {
+    const { logFile } = this.#spec
+    const { size } = await stat(logFile).catch(() => ({ size: 0 }))
+    if (size <= LOG_BYTES_MAX) return
+    await copyFile(logFile, `${logFile}.1`)
+    await truncate(logFile)
+    this.#logFrom = 0
+  }
+
   /** From now on it is started again when it ends by itself. */
   keepRunning(): void {
+    if (!this.#keep) this.#watchLog()
     this.#keep = true
+  }
+
+  #watchLog(): void {
+    this.#clock.after(LOG_CHECK_MS, () => {
+      if (this.#stopping) return
+      void this.#trimLog()
+        .catch((error: unknown) => this.#say(`${this.name}: its log: ${String(error)}`))
+        .finally(() => this.#watchLog())
+    })
   }
 
   /** SIGTERM, and SIGKILL after `graceMs`. Resolves when it is gone. */

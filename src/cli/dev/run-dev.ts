@@ -35,7 +35,7 @@ export async function runDev(cli: Cli, options: DevOptions): Promise<void> {
     if (!(error instanceof Interrupted) && !signal.aborted) throw error
     if (!started) throw new Interrupted('interrupted')
   } finally {
-    if (!options.once) out.note('\nStopping …')
+    if (!options.once && platform.programs.length > 0) out.note('\nStopping …')
     await platform.stop()
     logs?.stop()
   }

@@ -8,9 +8,9 @@ type Flags = {
   readonly port?: number
   readonly sessionPort?: number
   readonly sim?: number
-  readonly once: boolean
-  readonly demo: boolean
-  readonly verbose: boolean
+  readonly once?: boolean
+  readonly demo?: boolean
+  readonly verbose?: boolean
 }
 
 export const dev = buildCommand<Flags, [], Cli>({
@@ -47,10 +47,10 @@ export const dev = buildCommand<Flags, [], Cli>({
       port: checkedPort('--port', flags.port),
       sessionPort: checkedPort('--session-port', flags.sessionPort),
       simulated: checkedCount('--sim', flags.sim),
-      anyPort: flags.once,
-      once: flags.once,
-      demo: flags.demo,
-      verbose: flags.verbose,
+      anyPort: flags.once === true,
+      once: flags.once === true,
+      demo: flags.demo === true,
+      verbose: flags.verbose === true,
     })
   },
 })

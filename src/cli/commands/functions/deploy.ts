@@ -19,9 +19,9 @@ type Flags = CommonFlags & {
   readonly memMb?: number
   readonly timeoutMs?: number
   readonly region?: string
-  readonly allowCommunity: boolean
-  readonly idempotent: boolean
-  readonly public: boolean
+  readonly allowCommunity?: boolean
+  readonly idempotent?: boolean
+  readonly public?: boolean
 }
 
 const range = (what: string, r: { min: number; max: number; default: number }): string =>

@@ -5,7 +5,7 @@ import { confirmed } from '#cli/confirm.ts'
 import { argument, common, docs, text, yes, type CommonFlags } from '#cli/flags.ts'
 import { resolveOrg } from '#cli/org.ts'
 
-type Flags = CommonFlags & { readonly yes: boolean; readonly server?: string }
+type Flags = CommonFlags & { readonly yes?: boolean; readonly server?: string }
 
 export const revokeIdentity = buildCommand<Flags, [id: string], Cli>({
   docs: docs({

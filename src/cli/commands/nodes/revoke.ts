@@ -4,7 +4,7 @@ import { confirmed } from '#cli/confirm.ts'
 import { argument, common, docs, yes, type CommonFlags } from '#cli/flags.ts'
 import { resolveOrg } from '#cli/org.ts'
 
-type Flags = CommonFlags & { readonly yes: boolean }
+type Flags = CommonFlags & { readonly yes?: boolean }
 
 export const revoke = buildCommand<Flags, [id: string], Cli>({
   docs: docs({

@@ -9,7 +9,7 @@ type Flags = CommonFlags & {
   readonly cpuMillis?: number
   readonly memMb?: number
   readonly region?: string
-  readonly allowCommunity: boolean
+  readonly allowCommunity?: boolean
 }
 
 export const explain = buildCommand<Flags, [name?: string], Cli>({
