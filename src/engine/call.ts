@@ -27,6 +27,11 @@ export type Call = {
   audit(tx: Tx, event: Audit): Promise<void>
   /** Runs after the kernel's transaction committed: pokes to other parts that must not see uncommitted rows. */
   afterCommit(fn: () => void): void
+  /**
+   * For a call without the kernel's transaction: stores its answer under the idempotency key, if there is one, in the
+   * handler's own transaction. A repeat then finds it even if the engine died right after the commit.
+   */
+  settle(tx: Tx, answer: unknown): Promise<void>
 }
 
 /** A call whose contract says `tx: 'one'`: the kernel commits when the handler returns. */

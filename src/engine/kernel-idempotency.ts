@@ -3,10 +3,11 @@
 // 2. An answer that holds a secret is never stored: what is stored is the id of what was made, and a replay reads that.
 import type { IncomingHttpHeaders } from 'node:http'
 import { z } from 'zod'
-import type { TxCall } from '#engine/call.ts'
+import type { Call, TxCall } from '#engine/call.ts'
 import type { Engine } from '#engine/engine.ts'
 import { sameBytes, sha256 } from '#lib/bytes.ts'
 import { AppError } from '#lib/error.ts'
+import type { Tx } from '#store/connect.ts'
 import {
   answerKey,
   claimKey,
@@ -68,7 +69,11 @@ export const idempotently = {
   },
 
   /** Around a call that holds no transaction: its key is claimed first, and given back if it fails. */
-  async free(engine: Engine, of: IdempotentCall, run: () => Promise<unknown>): Promise<unknown> {
+  async free(
+    engine: Engine,
+    of: IdempotentCall,
+    run: (settle: Call['settle']) => Promise<unknown>,
+  ): Promise<unknown> {
     const key = keyRow(of)
     const requestHash = hashOf(of.input)
     const now = engine.clock.now()
@@ -76,14 +81,19 @@ export const idempotently = {
     if (seen && !(await takenOver(engine, key, { seen, requestHash })))
       return answerOf(seen, requestHash)
     let answer: unknown
+    let settled = false
+    const settle = async (tx: Tx, given: unknown): Promise<void> => {
+      await answerKey(tx, key, given)
+      settled = true
+    }
     try {
-      answer = await run()
+      answer = await run(settle)
     } catch (error) {
       // The store may be what failed; then the claim is lost after a while by itself.
       await releaseKey(engine.db, key).catch(() => undefined)
       throw error
     }
-    await answerKey(engine.db, key, answer)
+    if (!settled) await answerKey(engine.db, key, answer)
     return answer
   },
 }

@@ -154,6 +154,7 @@ function begin(context: HttpContext, { caller, orgId, role, signal }: Admitted):
     signal: signal ?? new AbortController().signal,
     audit,
     afterCommit: (fn) => void later.push(fn),
+    settle: async () => undefined,
   }
   return { call, later }
 }
@@ -168,7 +169,8 @@ async function perform(procedure: Procedure, begun: Begun, at: Performed): Promi
       ? undefined
       : { orgId: call.orgId, procedure: at.name, key: at.key, input: at.input }
   if (runner.kind === 'free') {
-    const run = async (): Promise<unknown> => checkOutput(await runner.run(call, at.input))
+    const run = async (settle?: Call['settle']): Promise<unknown> =>
+      checkOutput(await runner.run(settle ? { ...call, settle } : call, at.input))
     const output = idempotent ? await idempotently.free(call.engine, idempotent, run) : await run()
     finish(call, later)
     return output

@@ -43,6 +43,7 @@ export const deploy = handle(contract, async (call, input) => {
       subject: made.id,
       data: { name: made.name, version: made.version, sha256: made.componentSha256 },
     })
+    await call.settle(tx, { function: toFunctionRecord(made) })
     return made
   })
   engine.invoker.supersede(row.id, row.versionId)

@@ -314,6 +314,32 @@ test('D51 a deploy that is sent twice with one key is one version', async (t) =>
   assert.deepEqual((await traces(world)).slice(0, 4), [1, 1, 1, 1])
 })
 
+test('D51 the answer of a deploy is committed with it: a repeat finds it though the engine died between', async (t) => {
+  const { world } = await setup(t)
+  const key = await world.orgKey('member')
+  const post = () =>
+    world.fetch('/v1/functions', {
+      body: deployment(),
+      headers: { authorization: `Bearer ${key}`, 'idempotency-key': 'once' },
+    })
+  // What comes after the commit fails, as if the engine had died there.
+  const { engine } = world
+  const { invoker } = engine
+  engine.invoker = {
+    ...invoker,
+    supersede() {
+      throw new Error('the engine is gone')
+    },
+  }
+  assert.equal((await post()).status, 500)
+  engine.invoker = invoker
+  const again = await post()
+  assert.equal(again.status, 200)
+  const answer = (await again.json()) as { function: { version: number } }
+  assert.equal(answer.function.version, 1)
+  assert.deepEqual((await traces(world)).slice(0, 4), [1, 1, 1, 1])
+})
+
 test('FN-7 pages of the list follow each other', async (t) => {
   const { functions } = await setup(t)
   for (const name of ['d', 'a', 'c', 'b', 'e']) await functions.deploy(deployment({ name }))
