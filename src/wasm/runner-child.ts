@@ -76,6 +76,7 @@ function invoke(program: Program, request: Invoke): GuestResult {
     { clock: systemClock, random: systemRandom, pull, emit: (to, bytes) => send(UP[to], bytes) },
   )
   const { end, memPeakBytes } = execute(program, guest)
+  guest.flush()
   return {
     ...end,
     durationMs: systemClock.monotonic() - began,

@@ -5,7 +5,7 @@
 import type { Cancel, Clock } from '#lib/clock.ts'
 import { AppError, messageOf } from '#lib/error.ts'
 import { DOWN, type Frame, type GuestResult, type Invoke, UP } from '#wasm/child/frames.ts'
-import { STDERR_BYTES_MAX, STDOUT_BYTES_MAX } from '#wasm/guest/guest.ts'
+import { STDERR_BYTES_MAX, STDOUT_BYTES_MAX } from '#wasm/guest/output.ts'
 import type { Measured, RunOutcome } from '#wasm/outcome.ts'
 import {
   describeEnd,

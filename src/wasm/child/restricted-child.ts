@@ -126,6 +126,7 @@ export const endedForMemory = (end: ChildEnd): boolean =>
 /** 'signal SIGKILL', 'code 1: <first line of stderr>'. */
 export function describeEnd(end: ChildEnd): string {
   const how = end.signal === null ? `code ${end.code}` : `signal ${end.signal}`
-  const line = end.stderr.split('\n').find((one) => /error|fatal|fail/i.test(one))
+  const lines = end.stderr.split('\n')
+  const line = lines.find((one) => /error|fatal|fail/i.test(one)) ?? lines.find((one) => one !== '')
   return line === undefined ? how : `${how}: ${line.trim().slice(0, 300)}`
 }

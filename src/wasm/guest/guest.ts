@@ -1,10 +1,7 @@
 // One invocation as its host functions see it: arguments, bounded output, pulled input, time, exit.
 import type { Clock } from '#lib/clock.ts'
 import type { Random } from '#lib/random.ts'
-
-/** FN-3: output past these is cut, and the guest runs on. */
-export const STDOUT_BYTES_MAX = 1024 * 1024
-export const STDERR_BYTES_MAX = 256 * 1024
+import { createOutput, type Stream } from '#wasm/guest/output.ts'
 
 /** Random bytes in one call: larger than any real use, small enough that a guest cannot exhaust its host. */
 export const RANDOM_BYTES_MAX = 16 * 1024 * 1024
@@ -18,7 +15,9 @@ export type Guest = {
   /** Up to `max` bytes of stdin, waiting for some; undefined at the end. */
   read(max: number): Uint8Array | undefined
   /** What is past the bound is dropped and marked in `truncated`. */
-  write(to: 'stdout' | 'stderr', bytes: Uint8Array): void
+  write(to: Stream, bytes: Uint8Array): void
+  /** Sends what was gathered of output. */
+  flush(): void
   /** Wall time in ns since the epoch. */
   wallNs(): bigint
   monotonicNs(): bigint
@@ -29,14 +28,14 @@ export type Guest = {
   exit(code: number): never
   /** What `exit` was called with; set once. */
   readonly exitCode: number | undefined
-  readonly truncated: { stdout: boolean; stderr: boolean }
+  readonly truncated: Readonly<Record<Stream, boolean>>
 }
 
 export type GuestPorts = {
   clock: Clock
   random: Random
   /** Sends a chunk that fits. */
-  emit: (to: 'stdout' | 'stderr', bytes: Uint8Array) => void
+  emit: (to: Stream, bytes: Uint8Array) => void
   /** Asks for more stdin; empty at the end. */
   pull: () => Uint8Array
 }
@@ -74,23 +73,22 @@ const parking = new Int32Array(new SharedArrayBuffer(4))
 
 export function createGuest(input: GuestInput, ports: GuestPorts): Guest {
   const { clock, random } = ports
-  const left = { stdout: STDOUT_BYTES_MAX, stderr: STDERR_BYTES_MAX }
-  const truncated = { stdout: false, stderr: false }
+  const output = createOutput(clock, ports.emit)
   let exitCode: number | undefined
   const monotonicNs = (): bigint => toNs(clock.monotonic())
   return {
     args: input.args,
     env: input.env,
-    read: stdinOf(input, ports.pull),
-    write(to, bytes) {
-      const fitting = bytes.subarray(0, left[to])
-      if (fitting.length < bytes.length) truncated[to] = true
-      left[to] -= fitting.length
-      if (fitting.length > 0) ports.emit(to, fitting)
-    },
+    read: stdinOf(input, () => {
+      output.flush()
+      return ports.pull()
+    }),
+    write: output.write,
+    flush: output.flush,
     wallNs: () => toNs(clock.now()),
     monotonicNs,
     sleepUntil(ns) {
+      output.flush()
       for (let now = monotonicNs(); now < ns; now = monotonicNs()) {
         const ms = Number(ns - now) / 1e6
         Atomics.wait(parking, 0, 0, Math.min(ms, WAIT_MS_MAX))
@@ -108,6 +106,6 @@ export function createGuest(input: GuestInput, ports: GuestPorts): Guest {
     get exitCode() {
       return exitCode
     },
-    truncated,
+    truncated: output.truncated,
   }
 }
