@@ -82,8 +82,6 @@ function faultsOf(file: string, text: string): string[] {
   const allowed = rooms[room]
   if (allowed === undefined) return [`${room} is not a room`]
   return importsOf(text).flatMap((target) => {
-    // Tests share what stands in test/: worlds, scripted far sides.
-    if (isTest(file) && /^(\.\.\/)+test\/[\w-]+\.ts$/.test(target)) return []
     if (target.startsWith('.')) return [`relative import '${target}': write '#${room}/…'`]
     if (target.startsWith('#')) {
       const home = target.slice(1).split('/')[0] ?? ''

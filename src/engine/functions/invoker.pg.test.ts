@@ -10,8 +10,8 @@ import { slotDrift } from '#store/slots.ts'
 import { nodeRow, seedNodes } from '#store/test-fleet.ts'
 import { createInvoker } from '#engine/functions/create-invoker.ts'
 import type { InvokeRequest, Invoker } from '#engine/functions/invoker.ts'
-import { makeWorld, ORG, type Client, type World } from '../../../test/world.ts'
-import { ScriptedNodes, type Script } from '../../../test/scripted-nodes.ts'
+import { makeWorld, ORG, type Client, type World } from '#test/world.ts'
+import { ScriptedNodes, type Script } from '#test/scripted-nodes.ts'
 
 type Setup = {
   world: World

@@ -5,7 +5,7 @@ import { fakeClock } from '#lib/fake-clock.ts'
 import { createInvoker } from '#engine/functions/create-invoker.ts'
 import { pruneFunctions } from '#engine/loops/history-prune.ts'
 import { insertInvocations, type InvocationRow } from '#store/functions/invocations.ts'
-import { makeWorld, ORG, type World } from '../../../test/world.ts'
+import { makeWorld, ORG, type World } from '#test/world.ts'
 
 /** Bytes of a component's preamble and one more: a component each, as far as this preparer goes. */
 const component = (other: number): string =>

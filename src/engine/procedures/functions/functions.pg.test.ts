@@ -6,8 +6,8 @@ import { test, type TestContext } from 'node:test'
 import { sha256Hex } from '#lib/bytes.ts'
 import { COMPONENT_INLINE_MAX } from '#core/function/limits.ts'
 import { createInvoker } from '#engine/functions/create-invoker.ts'
-import { makeWorld, ORG, type Client, type World } from '../../../../test/world.ts'
-import { ScriptedNodes } from '../../../../test/scripted-nodes.ts'
+import { makeWorld, ORG, type Client, type World } from '#test/world.ts'
+import { ScriptedNodes } from '#test/scripted-nodes.ts'
 
 const EXAMPLES = join(import.meta.dirname, '../../../../examples')
 const example = (name: string): Buffer => readFileSync(join(EXAMPLES, name))

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { createInvoker } from '#engine/functions/create-invoker.ts'
 import { nodeRow, seedNodes } from '#store/test-fleet.ts'
-import { makeWorld, ORG } from '../../../../test/world.ts'
+import { makeWorld, ORG } from '#test/world.ts'
 
 test('PL-3 an empty fleet says what to enroll', async (t) => {
   const world = await makeWorld(t)
