@@ -85,7 +85,9 @@ export function createInvoker(deps: InvokerDeps): Invoker {
     running: () => running,
     async stop() {
       stopListening()
-      await history.flush()
+      await history.flush().catch((error: unknown) => {
+        deps.log.error({ err: error }, 'the last of the history is lost: the store is away')
+      })
     },
   }
 }

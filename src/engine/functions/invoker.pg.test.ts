@@ -762,3 +762,36 @@ test('PL-4 many sessions that begin at once cost one look at the slots', async (
   assert.equal((await invoke('hello')).ok, true)
   assert.equal((await slotsOf(world)).length, 1)
 })
+
+test('FN-3 a caller that hangs up over HTTP ends the invocation on its node', async (t) => {
+  const { world, nodes, invoker, add, deploy } = await setup(t)
+  await add(['node-a1'])
+  await deploy('hello')
+  const closed = Promise.withResolvers<void>()
+  let begun = false
+  nodes.scripts.set('node-a1', async (invocation) => {
+    await invocation.start(false)
+    begun = true
+    await invocation.closed()
+    closed.resolve()
+  })
+  const caller = new AbortController()
+  const key = await world.orgKey('member')
+  const call = fetch(`${world.url}/v1/functions/hello/invoke`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ orgId: ORG }),
+    signal: caller.signal,
+  })
+  await until('it runs', () => begun)
+  caller.abort()
+  await assert.rejects(call)
+  await closed.promise
+  await until('it is over', () => invoker.running() === 0)
+  await invoker.flushHistory()
+  const row = await world.engine.db.selectFrom('invocations').selectAll().executeTakeFirstOrThrow()
+  assert.deepEqual(
+    [row.ok, row.reason, row.error],
+    [false, null, 'cancelled: the caller went away'],
+  )
+})
