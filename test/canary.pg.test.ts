@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { sql } from 'kysely'
 import { createLogger } from '#lib/log.ts'
 import type { Store } from '#store/connect.ts'
-import { makeWorld, type World } from './world.ts'
+import { makeWorld, type World } from '#test/world.ts'
 
 const orgId = 'platform'
 

@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { contract } from '#api/contract.ts'
 import { createInvoker } from '#engine/functions/create-invoker.ts'
 import { AppError } from '#lib/error.ts'
-import { makeWorld, type World } from './world.ts'
+import { makeWorld, type World } from '#test/world.ts'
 
 const TABLE = join(import.meta.dirname, 'policy.table.txt')
 

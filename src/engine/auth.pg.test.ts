@@ -5,7 +5,7 @@ import { sql } from 'kysely'
 import { sha256Hex } from '#lib/bytes.ts'
 import { fakeClock } from '#lib/fake-clock.ts'
 import { PLATFORM_SLUG } from '#store/members.ts'
-import { cookieOf, makeWorld, type World } from '../../test/world.ts'
+import { cookieOf, makeWorld, type World } from '#test/world.ts'
 
 const PERSON = { name: 'Olive', email: 'olive@example.test', password: 'correct horse battery' }
 

@@ -8,7 +8,7 @@ import { AppError } from '#lib/error.ts'
 import { fakeClock } from '#lib/fake-clock.ts'
 import type { Invoker } from '#engine/functions/invoker.ts'
 import { prune } from '#engine/loops/prune.ts'
-import { makeWorld, standInInvoker, type World } from '../../test/world.ts'
+import { makeWorld, standInInvoker, type World } from '#test/world.ts'
 
 const orgId = 'platform'
 

@@ -7,7 +7,7 @@ import { BODY_MAX } from '#engine/http/body.ts'
 import { createListener } from '#engine/http/serve.ts'
 import { listenHttp } from '#engine/http/listen.ts'
 import { systemClock } from '#lib/clock.ts'
-import { makeWorld, type World } from '../../../test/world.ts'
+import { makeWorld, type World } from '#test/world.ts'
 
 const orgId = 'platform'
 const json = async (response: Response): Promise<Record<string, unknown>> =>

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fakeClock } from '#lib/fake-clock.ts'
-import { makeWorld } from '../../../../test/world.ts'
+import { makeWorld } from '#test/world.ts'
 
 const orgId = 'platform'
 

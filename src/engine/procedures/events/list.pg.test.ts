@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { EVENTS_KEPT_MS } from '#core/node/limits.ts'
 import { fakeClock } from '#lib/fake-clock.ts'
 import { prune } from '#engine/loops/prune.ts'
-import { makeWorld } from '../../../../test/world.ts'
+import { makeWorld } from '#test/world.ts'
 
 const orgId = 'platform'
 

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { transaction } from '#store/connect.ts'
 import { credentialByToken } from '#store/credentials.ts'
 import { hashToken } from '#protocol/enroll-token.ts'
-import { makeWorld } from '../../../../test/world.ts'
+import { makeWorld } from '#test/world.ts'
 
 const orgId = 'platform'
 

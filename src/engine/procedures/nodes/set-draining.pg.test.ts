@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { makeWorld, type Client, type World } from '../../../../test/world.ts'
+import { makeWorld, type Client, type World } from '#test/world.ts'
 
 const orgId = 'platform'
 

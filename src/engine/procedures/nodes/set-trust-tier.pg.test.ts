@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { makeWorld } from '../../../../test/world.ts'
+import { makeWorld } from '#test/world.ts'
 
 const orgId = 'platform'
 
