@@ -40,6 +40,24 @@ export function isGone({ pid, startedAt }: Pick<Proc, 'pid' | 'startedAt'>): boo
   return now === undefined || now.startedAt !== startedAt || now.state === 'Z' || now.state === 'X'
 }
 
+/** Ticks of /proc/pid/stat a second: the same on every Linux that we run on. */
+const TICKS_PER_S = 100
+
+/** CPU time of a process, of those below it, and of its children that have ended, in ms. */
+export function cpuMs(pid: number): number {
+  const ticks = [pid, ...descendants(pid).map((one) => one.pid)].map((one) => {
+    try {
+      const text = readFileSync(`/proc/${one}/stat`, 'latin1')
+      // utime, stime, cutime, cstime: fields 14 to 17.
+      const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
+      return fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0)
+    } catch {
+      return 0
+    }
+  })
+  return (ticks.reduce((sum, one) => sum + one, 0) * 1000) / TICKS_PER_S
+}
+
 /** Where its open descriptors lead: paths, 'socket:[1234]', 'anon_inode:…'. */
 export function openFiles(pid: number): string[] {
   try {
