@@ -50,7 +50,7 @@ async function main(argv: string[]): Promise<number> {
     clock: systemClock,
     random: systemRandom,
   })
-  process.stdout.write(`${nodes.length} simulated nodes dial ${values.server}\n`)
+  process.stdout.write(`${nodes.length} simulated nodes are with ${values.server}\n`)
   const first = Promise.race(
     nodes.map(async (node) => ({ node: node.spec.nodeId, ended: await node.done })),
   )

@@ -45,6 +45,9 @@ export class SimNode {
   readonly #identity: Identity
   readonly #supervisor: Supervisor
   readonly done: Promise<Ended>
+  /** Resolves at the first welcome. */
+  readonly welcomed: Promise<void>
+  #onWelcome: () => void = () => {}
   welcome: Welcome | undefined
   link: Link | undefined
   /** Ends of sessions that were followed by another dial. */
@@ -63,6 +66,7 @@ export class SimNode {
       attempt: () => this.#attempt(),
       onRetry: (outcome) => void this.ends.push(outcome),
     })
+    this.welcomed = new Promise((resolve) => (this.#onWelcome = resolve))
     this.done = this.#supervisor.run()
   }
 
@@ -112,6 +116,7 @@ export class SimNode {
       welcomed: (welcome, link) => {
         this.welcome = welcome
         this.link = link
+        this.#onWelcome()
       },
       desired: (generation) => {
         this.#generation = generation
@@ -179,14 +184,24 @@ export class SimNode {
   }
 }
 
-/** A node a spec, each with a key of its own, dialling at once. */
+/** How many dial at once: a whole fleet at once is what an engine meets after a restart, and slower for all. */
+const DIALS_AT_ONCE = 32
+
+/** A node a spec, each with a key of its own. Resolves when each has been welcomed or has ended. */
 export async function startSimNodes(
   specs: readonly SimNodeSpec[],
   options: SimNodesOptions,
 ): Promise<SimNode[]> {
   const nodes: SimNode[] = []
-  for (const spec of specs)
-    nodes.push(new SimNode(spec, await createIdentity(options.random), options))
+  const waiting = [...specs]
+  const worker = async (): Promise<void> => {
+    for (let spec = waiting.shift(); spec; spec = waiting.shift()) {
+      const node = new SimNode(spec, await createIdentity(options.random), options)
+      nodes.push(node)
+      await Promise.race([node.welcomed, node.done])
+    }
+  }
+  await Promise.all(Array.from({ length: DIALS_AT_ONCE }, worker))
   return nodes
 }
 
