@@ -539,8 +539,9 @@ test('ND-22 an idle slot is given back after SLOT_IDLE_MS, a busy one never', as
   await invoker.tidySlots()
   assert.equal((await slotsOf(world)).length, 1)
   await clock.advance(1)
-  assert.partialDeepStrictEqual(await invoker.tidySlots(), { slots: 0, released: 1 })
-  assert.equal((await slotsOf(world)).length, 0)
+  await invoker.tidySlots()
+  // The pass that the node's session caused may be the one that gives it back.
+  await until('it is back', async () => (await slotsOf(world)).length === 0)
   const hold = gate()
   nodes.scripts.set('node-a1', hold.script)
   const running = invoker.invoke(request(world, { timeoutMs: 600_000 }))
