@@ -24,6 +24,7 @@ import { newId } from '#lib/id.ts'
 import { silentLogger, type Logger } from '#lib/log.ts'
 import { seededRandom } from '#lib/random.ts'
 import { insertOrgKey } from '#store/auth-keys.ts'
+import type { Store } from '#store/connect.ts'
 import { openBlobs } from '#store/blobs.ts'
 import { openKeyring } from '#store/keyring.ts'
 import { insertOrg, PLATFORM_SLUG } from '#store/members.ts'
@@ -35,6 +36,8 @@ export type WorldOptions = {
   /** The system's clock unless given; timers of HTTP and Postgres are the system's in any case. */
   clock?: Clock
   seed?: string
+  /** A store of the test's own; its end is the test's, too. */
+  db?: Store
   log?: Logger
   config?: Partial<EngineConfig>
   /** Where people reach the engine, as it is told; requests still go to the port it listens on. */
@@ -80,7 +83,7 @@ export async function makeWorld(t: Scope, options: WorldOptions = {}): Promise<W
   const clock = options.clock ?? systemClock
   const random = seededRandom(options.seed ?? 'world')
   const log = options.log ?? silentLogger
-  const db = await testDatabase(t)
+  const db = options.db ?? (await testDatabase(t))
   const folder = await mkdtemp(join(tmpdir(), 'clutch-world-'))
   const config = { ...parseConfig({}, ['--http-port', '0']), ...options.config }
   const server = await listenHttp({ host: '127.0.0.1', port: 0 }, systemClock)

@@ -2,11 +2,14 @@
 // Its routes for API keys, invitations and sign-up are not reachable: ours audit, and check what it does not (auth-join.ts).
 import { apiKey } from '@better-auth/api-key'
 import { betterAuth } from 'better-auth'
+import { APIError } from 'better-auth/api'
 import { bearer, deviceAuthorization, organization } from 'better-auth/plugins'
 import { createAccessControl } from 'better-auth/plugins/access'
 import { defaultStatements } from 'better-auth/plugins/organization/access'
 import { hashingAdapter } from '#engine/auth-adapter.ts'
+import { NAME_LENGTH_MAX, NAME_PATTERN, NAME_RULE } from '#core/name.ts'
 import type { Instant } from '#lib/clock.ts'
+import { messageOf } from '#lib/error.ts'
 import { newId } from '#lib/id.ts'
 import type { Logger } from '#lib/log.ts'
 import type { Random } from '#lib/random.ts'
@@ -86,7 +89,7 @@ export function createBetterAuth(deps: BetterDeps) {
     trustedOrigins: originsOf(deps.url),
     database: { db: deps.db, type: 'postgres', transaction: true },
     telemetry: { enabled: false },
-    logger: { log: (level, message) => log(deps.log, level, message) },
+    logger: { log: (level, message, ...more) => log(deps.log, level, [message, ...more]) },
     user: { modelName: 'users' },
     session: { modelName: 'sessions', expiresIn: SIGN_IN_S, cookieCache: { enabled: false } },
     account: { modelName: 'accounts' },
@@ -142,6 +145,17 @@ function plugins(deps: BetterDeps) {
       roles: { owner, admin: none, member: none, guest: none },
       allowUserToCreateOrganization: (user) => deps.mayMakeOrgs(user.id),
       disableOrganizationDeletion: true,
+      organizationHooks: {
+        async beforeCreateOrganization({ organization: { slug = '' } }) {
+          if (NAME_PATTERN.test(slug) && slug.length <= NAME_LENGTH_MAX) return
+          throw new APIError('BAD_REQUEST', { message: `slug must be ${NAME_RULE}` })
+        },
+        // A slug stands for the org's id everywhere, and the platform's is known by it.
+        async beforeUpdateOrganization({ organization: { slug } }) {
+          if (slug === undefined) return
+          throw new APIError('BAD_REQUEST', { message: 'The slug of an organization stays' })
+        },
+      },
       schema: {
         organization: { modelName: 'organizations' },
         member: { modelName: 'members' },
@@ -186,7 +200,12 @@ function cookies(url: string): {
   return { useSecureCookies: false, cookies: Object.fromEntries(named) }
 }
 
-function log(to: Logger, level: string, message: string): void {
+/** Of what it adds only errors are kept: other values may be what a person sent. */
+function log(to: Logger, level: string, said: readonly unknown[]): void {
+  const message = said
+    .filter((one) => typeof one === 'string' || one instanceof Error)
+    .map((one) => messageOf(one))
+    .join(': ')
   if (level === 'error') to.error({ part: 'auth' }, message)
   else if (level === 'warn') to.warn({ part: 'auth' }, message)
   else to.debug({ part: 'auth' }, message)

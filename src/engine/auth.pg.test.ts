@@ -407,6 +407,15 @@ test('AC-4 who is not the platform owner makes no organization', async (t) => {
     })
   assert.equal((await make(cookieOf(joined), 'mine')).status, 403)
   assert.equal((await make(owner.cookie, 'acme')).status, 200)
+  for (const slug of ['Acme', 'org_1', 'a b', 'x'.repeat(64)])
+    assert.equal((await make(owner.cookie, slug)).status, 400, slug)
+  const update = (data: object): Promise<Response> =>
+    world.fetch('/api/auth/organization/update', {
+      body: { organizationId: world.platformOrgId, data },
+      headers: { cookie: owner.cookie },
+    })
+  assert.equal((await update({ slug: 'mine' })).status, 400, 'the platform stays known by its slug')
+  assert.equal((await update({ name: 'Our platform' })).status, 200)
   // Nor may a member change who belongs to the org.
   const members = await world.engine.db.selectFrom('members').selectAll().execute()
   const victim = members.find((row) => row.userId === owner.userId)

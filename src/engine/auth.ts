@@ -27,6 +27,7 @@ import {
 } from '#store/auth-keys.ts'
 import { transaction, type Store } from '#store/connect.ts'
 import { insertEvent } from '#store/events.ts'
+import { ping } from '#store/ping.ts'
 import { ensurePlatformOrg, findOrg, orgsOfUser, PLATFORM_SLUG } from '#store/members.ts'
 
 export type Auth = {
@@ -57,6 +58,7 @@ export type AuthDeps = {
 }
 
 const PREFIX = '/api/auth'
+const PING_MS = 2_000
 
 /** Makes the platform's org when it is not there (D50). */
 export async function createAuth(deps: AuthDeps): Promise<Auth> {
@@ -94,7 +96,9 @@ export async function createAuth(deps: AuthDeps): Promise<Auth> {
     }),
     async person(headers) {
       if (headers.cookie === undefined && headers.authorization === undefined) return undefined
-      const found = await better.api.getSession({ headers: fromNodeHeaders(headers) })
+      const found = await orUnavailable(deps, () =>
+        better.api.getSession({ headers: fromNodeHeaders(headers) }),
+      )
       return found ? { id: found.user.id, name: found.user.name } : undefined
     },
     async handle(request) {
@@ -104,10 +108,16 @@ export async function createAuth(deps: AuthDeps): Promise<Auth> {
           details: { reason: 'sign_up_closed', next: 'Ask an owner for an invitation' },
         })
       if (!REACHABLE.has(path) && path !== '/sign-up/email') return undefined
-      return audited(deps, better, { request, path })
+      return orUnavailable(deps, async () => {
+        const response = await audited(deps, better, { request, path })
+        if (response.status >= 500) throw new Error(`better-auth answered ${response.status}`)
+        return response
+      })
     },
     join(request, from) {
-      const joined = joining.then(() => join(joinDeps, request, { from, account }))
+      const joined = joining.then(() =>
+        orUnavailable(deps, () => join(joinDeps, request, { from, account })),
+      )
       joining = joined.catch(() => undefined)
       return joined
     },
@@ -121,6 +131,22 @@ export async function createAuth(deps: AuthDeps): Promise<Auth> {
 async function ownsPlatform(db: Store, userId: string): Promise<boolean> {
   const orgs = await orgsOfUser(db, userId)
   return orgs.some((org) => org.slug === PLATFORM_SLUG && roleOf(org.role) === 'owner')
+}
+
+/** better-auth tells a store that is away as a fault of its own: asked here which of both it was. */
+async function orUnavailable<T>(
+  { db, clock }: Pick<AuthDeps, 'db' | 'clock'>,
+  run: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await run()
+  } catch (error) {
+    if (error instanceof AppError || (await ping(db, clock, PING_MS))) throw error
+    throw new AppError('UNAVAILABLE', 'The database cannot be reached', {
+      cause: error,
+      details: { reason: 'store_unavailable', next: 'Try again in a moment' },
+    })
+  }
 }
 
 const Said = z.object({

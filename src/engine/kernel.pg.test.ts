@@ -103,8 +103,14 @@ test('000-67 a call without an org names it, on both wires', async (t) => {
   const rpc = await world.fetch('/rpc/compute/nodes/list', { body: { json: {} }, headers })
   assert.equal(rpc.status, 400)
   assert.match(JSON.stringify(await rpc.json()), /orgId is required/)
-  const odd = await world.fetch('/v1/nodes', { body: { orgId: 7 }, headers })
-  assert.match(String((await json(odd))['message']), /orgId/)
+  for (const odd of [7, null, '', 'x'.repeat(65), { id: 'platform' }, ['platform']]) {
+    const response = await world.fetch('/v1/nodes', {
+      body: { orgId: odd, nodeId: 'a', trustTier: 'secure' },
+      headers,
+    })
+    assert.equal(response.status, 400, JSON.stringify(odd))
+    assert.match(String((await json(response))['message']), /orgId/)
+  }
 })
 
 test('OP-6 every answer has a request id: the caller’s where it is one, else a new one', async (t) => {
@@ -323,6 +329,38 @@ test('D51 a claim whose engine died is taken over after five minutes', async (t)
   assert.equal(started(), 2, 'one of both took over')
   assert.ok(statuses.includes(400))
   await lost
+})
+
+test('rule 5 a contract that forgets the org lets nobody in', async (t) => {
+  const world = await makeWorld(t)
+  const procedure: Procedure = {
+    meta: { role: 'guest', tx: 'none', cli: { none: 'a test' } },
+    checkInput: async (value) => value,
+    checkOutput: async (value) => value,
+    runner: { kind: 'free', run: async () => 'ran' },
+  }
+  const headers = { 'x-api-key': await world.orgKey('owner') }
+  const context = { engine: world.engine, headers, requestId: 'req_test', ip: '127.0.0.1' }
+  const run = (input: unknown): Promise<unknown> =>
+    runCall(procedure, context, { input, path: ['test'], signal: undefined })
+  await assert.rejects(run({}), { code: 'INTERNAL' })
+  assert.equal(await run({ orgId }), 'ran')
+})
+
+test('AC-3 D52 a call that is too often is RATE_LIMITED and says when to come back', async (t) => {
+  const clock = fakeClock(Date.now())
+  const world = await makeWorld(t, { clock, config: { enrollsPerMinute: 1 } })
+  const headers = { 'x-api-key': await world.orgKey('admin') }
+  const enroll = (nodeId: string): Promise<Response> =>
+    world.fetch('/v1/nodes', { body: { orgId, nodeId, trustTier: 'secure' }, headers })
+  assert.equal((await enroll('a')).status, 200)
+  await clock.advance(20_000)
+  const refused = await enroll('b')
+  assert.equal(refused.status, 429)
+  assert.equal(refused.headers.get('retry-after'), '40')
+  assert.equal((await json(refused)).data?.['retryAfterMs'], 40_000)
+  await clock.advance(40_000)
+  assert.equal((await enroll('b')).status, 200)
 })
 
 test('UNAVAILABLE store_unavailable when the store is away, and a later call works', async (t) => {

@@ -22,6 +22,8 @@ export type HttpContext = {
   headers: IncomingHttpHeaders
   requestId: string
   ip: string
+  /** Sets a header of the answer. */
+  header?(name: string, value: string): void
 }
 
 /** Checks a value; throws INVALID with every fault, or the value as the contract has it. */
@@ -63,6 +65,9 @@ export async function runCall(
     }
     const told = toContractError(error, { log: engine.log, requestId, procedure: name })
     observe(told.code)
+    const { retryAfterMs } = told.data ?? {}
+    if (typeof retryAfterMs === 'number')
+      context.header?.('retry-after', String(Math.ceil(retryAfterMs / 1000)))
     throw told
   }
 }
@@ -79,10 +84,13 @@ async function admitted(
   const caller = await resolveCaller(engine, context.headers)
   const org = orgOf(request.input)
   const needsOrg = meta.role !== 'signed-in'
-  // Without an org the check of the input says so, to a caller who is known.
-  if (needsOrg && org === undefined) await procedure.checkInput(request.input)
+  if (needsOrg && org === undefined) {
+    // The check of the input says so, to a caller who is known.
+    await procedure.checkInput(request.input)
+    throw new Error(`invariant broken: ${request.name} took an input without an org`)
+  }
   const allowed =
-    needsOrg && org !== undefined
+    org !== undefined && needsOrg
       ? await authorize(engine, caller, { procedure: request.name, meta, org })
       : ({ orgId: '', role: 'guest' } as const)
   if (meta.limit) limitRate(engine, meta.limit, allowed.orgId)
@@ -95,9 +103,13 @@ async function admitted(
   })
 }
 
+/** As the contract's `orgInput` has it. */
+const ORG_LENGTH_MAX = 64
+
 function orgOf(input: unknown): string | undefined {
   const { orgId } = objectOf(input)
-  return typeof orgId === 'string' && orgId !== '' ? orgId : undefined
+  const fits = typeof orgId === 'string' && orgId !== '' && orgId.length <= ORG_LENGTH_MAX
+  return fits ? orgId : undefined
 }
 
 const objectOf = (value: unknown): { [key: string]: unknown } =>

@@ -253,6 +253,9 @@ test('000-76 /metrics is for this machine and for the platform org', async (t) =
   const get = async (headers: Record<string, string>): Promise<number> =>
     (await world.fetch('/metrics', { headers })).status
   const far = { 'x-forwarded-for': '203.0.113.7' }
+  const plain = await makeWorld(t)
+  const untold = await plain.fetch('/metrics', { headers: far })
+  assert.equal(untold.status, 401, 'a proxy here that we were not told of')
   assert.equal(await get({}), 200)
   assert.equal(await get(far), 401)
   assert.equal(await get({ ...far, 'x-api-key': await world.orgKey('owner', acme) }), 403)

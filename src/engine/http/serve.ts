@@ -15,6 +15,9 @@ import { AppError } from '#lib/error.ts'
 /** How long a client that sends too much may take to read why. */
 const LINGER_MS = 1_000
 
+/** A year: who was here by https once is never sent elsewhere. */
+const HSTS = 'max-age=31536000'
+
 type Parts = { engine: Engine; api: Api; docs: Docs; stopping: () => boolean }
 type Exchange = { req: IncomingMessage; res: ServerResponse; path: string; query: string }
 
@@ -23,10 +26,12 @@ export function createListener(engine: Engine, stopping: () => boolean): Request
   return (req, res) => {
     const requestId = requestIdOf(req, engine)
     const ip = ipOf(req, engine.config.trustedProxies)
-    const context: HttpContext = { engine, headers: req.headers, requestId, ip }
+    const header = (name: string, value: string): void => void res.setHeader(name, value)
+    const context: HttpContext = { engine, headers: req.headers, requestId, ip, header }
     observe(req, res, context)
     res.setHeader('x-request-id', requestId)
     for (const [name, value] of Object.entries(SECURITY_HEADERS)) res.setHeader(name, value)
+    if (engine.auth.url.startsWith('https://')) header('strict-transport-security', HSTS)
     answer(parts, context, { req, res }).catch((error: unknown) =>
       fail({ req, res }, context, error),
     )
@@ -81,6 +86,9 @@ function fail(
     req.once('close', cancel)
   }
   if (res.headersSent) return void res.destroy()
+  const { retryAfterMs } = told.data ?? {}
+  if (typeof retryAfterMs === 'number')
+    res.setHeader('retry-after', String(Math.ceil(retryAfterMs / 1000)))
   sendError(res, told, req.url?.startsWith('/rpc/') ? 'rpc' : 'rest')
 }
 
