@@ -10,6 +10,7 @@ import { readComponent } from '#wasm/binary/component.ts'
 import { readCoreModule } from '#wasm/binary/core-module.ts'
 import { checkMinimum } from '#wasm/binary/limit-memory.ts'
 import { checkPreview1, checkWorld } from '#wasm/offered.ts'
+import { printable } from '#wasm/binary/safe-name.ts'
 import { watchGrowth } from '#wasm/binary/watch-growth.ts'
 
 /** The part of jco's bindgen that we call. */
@@ -54,7 +55,7 @@ function checkValid(bytes: Uint8Array): void {
   try {
     void new WebAssembly.Module(new Uint8Array(bytes))
   } catch (error) {
-    throw refuse('MALFORMED', `the module is not valid: ${messageOf(error).slice(0, 400)}`)
+    throw refuse('MALFORMED', `the module is not valid: ${printable(messageOf(error), 400)}`)
   }
 }
 
@@ -63,7 +64,7 @@ function generatorMessage(error: unknown): string {
   const payload: unknown =
     typeof error === 'object' && error !== null && 'payload' in error ? error.payload : undefined
   const text = typeof payload === 'string' ? payload : error instanceof Error ? error.message : ''
-  return text.replaceAll(/\s+/g, ' ').slice(0, 400)
+  return printable(text.replaceAll(/\s+/g, ' '), 400)
 }
 
 function generateFrom(bytes: Uint8Array, generate: Generate): ReturnType<Generate> {

@@ -6,7 +6,15 @@ import vm from 'node:vm'
 import { systemClock } from '#lib/clock.ts'
 import { systemRandom } from '#lib/random.ts'
 import { decodeArtifact } from '#wasm/artifact.ts'
-import { parseJson, receive, send, sendJson } from '#wasm/child/pipe.ts'
+import {
+  ask,
+  isBroken,
+  parseJson,
+  receive,
+  send,
+  sendJson,
+  sendLastJson,
+} from '#wasm/child/pipe.ts'
 import { execute, type Instantiate, type Program } from '#wasm/guest/execute.ts'
 import { DOWN, type GuestResult, type Invoke, type LoadRequest, UP } from '#wasm/child/frames.ts'
 import { createGuest } from '#wasm/guest/guest.ts'
@@ -63,8 +71,7 @@ function load(bytes: Uint8Array, memMb: number): Program {
 }
 
 function pull(): Uint8Array {
-  send(UP.want, new Uint8Array(0))
-  const { kind, payload } = receive()
+  const { kind, payload } = ask(UP.want)
   if (kind !== DOWN.stdin) throw new Error(`frame ${kind} in place of stdin`)
   return payload
 }
@@ -76,8 +83,9 @@ function invoke(program: Program, request: Invoke): GuestResult {
     { clock: systemClock, random: systemRandom, pull, emit: (to, bytes) => send(UP[to], bytes) },
   )
   const { end, memPeakBytes } = execute(program, guest)
-  guest.flush()
+  if (!isBroken()) guest.flush()
   return {
+    last: isBroken(),
     ...end,
     durationMs: systemClock.monotonic() - began,
     memPeakBytes,
@@ -106,7 +114,8 @@ export function main(collect: () => void): never {
   for (;;) {
     // Our own parent made this frame by the same type.
     const result = invoke(program, parseJson(receive().payload) as Invoke)
-    sendJson(UP.result, result)
+    sendLastJson(UP.result, result)
+    if (result.last) throw new Error('a host call was cut off')
     garbageBytes += result.memPeakBytes
     if (garbageBytes > GARBAGE_BYTES_MAX) {
       collect()

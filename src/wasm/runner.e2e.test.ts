@@ -453,3 +453,43 @@ test('FN-4 a runner whose process is killed from outside is a fault, never the g
     assert.match(outcome.kind === 'fault' ? outcome.message : '', /SIGKILL/)
   })
 })
+
+test('FN-4 host calls at the very edge of the stack leave the runner in step or end it, without a fault', async () => {
+  // Goes down with wide frames, and at every depth calls its host to read and to write, catching what that throws.
+  const wide = Array.from({ length: 60 }, (_, i) => `(local.get ${i})`)
+  const adds = '(i64.add)'.repeat(59)
+  const wat = preview1(
+    ['fd_read'],
+    `(drop (call $f ${'(i64.const 1)'.repeat(60)}))`,
+    `(memory (export "memory") 2)
+     (func $touch
+       (i32.store (i32.const 16) (i32.const 1024)) (i32.store (i32.const 20) (i32.const 1))
+       (drop (call $fd_read (i32.const 0) (i32.const 16) (i32.const 1) (i32.const 24)))
+       (call $print (i32.const 1024) (i32.const 7)))
+     (func $f (param ${'i64 '.repeat(60)}) (result i64)
+       (block $caught (try_table (catch_all $caught) (call $touch)))
+       (call $f ${wide.join(' ')}) ${wide.join(' ')} ${adds} i64.add)`,
+  )
+  await withRunner(await prepared(wat), async (runner) => {
+    async function* input(): AsyncGenerator<Uint8Array> {
+      for (;;) yield Buffer.from('x')
+    }
+    for (let i = 0; i < 5 && runner.state === 'idle'; i++) {
+      const { outcome } = await run(runner, { stdin: input(), timeoutMs: 20_000 })
+      assert.notEqual(outcome.kind, 'fault', JSON.stringify(outcome))
+    }
+  })
+})
+
+test('FN-3 a trap message is bounded and printable, whatever the guest calls its functions', async () => {
+  const name = `$"${'\\1b[31m\\c2\\9b'.repeat(10)}${'long'.repeat(1000)}"`
+  const wat = preview1(
+    [],
+    `(call ${name})`,
+    `(memory (export "memory") 1) (func ${name} unreachable)`,
+  )
+  const { outcome } = await runWat(wat)
+  assert.ok(outcome.kind === 'trap')
+  assert.ok(outcome.message.length < 2000)
+  assert.match(outcome.message, /^[ -~]+$/)
+})

@@ -255,6 +255,7 @@ export class Runner {
     // A result that crosses the kill: the kill stands, the child is going.
     if (running.ending !== undefined) return
     const result = JSON.parse(payload.toString('utf8')) as GuestResult
+    if (result.last) this.#dead ??= 'the guest exhausted the stack inside a host call'
     const measured: Measured = {
       durationMs: result.durationMs,
       memPeakMb: result.memPeakBytes / MIB,

@@ -16,9 +16,15 @@ const SAFE_COMPONENT_NAME = /^[A-Za-z0-9.@:/\-[\]_+]+$/
 /** Longer names are no compiler's; a bound keeps messages and glue small. */
 const NAME_CHARS_MAX = 4096
 
-/** Shows a hostile name in a message: escaped and cut. */
+/** Foreign text in a message: what is not printable ASCII is escaped (terminals obey some of it), the rest is cut. */
+export const printable = (text: string, charsMax: number): string =>
+  text
+    .slice(0, charsMax)
+    .replaceAll(/[^ -~]/g, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`)
+
+/** A hostile name in a message. */
 export const quoted = (text: string): string =>
-  JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text)
+  `"${printable(text, 80)}${text.length > 80 ? '…' : ''}"`
 
 function check(text: string, what: string, safe: RegExp): void {
   if (text.length <= NAME_CHARS_MAX && safe.test(text) && text !== '__proto__') return

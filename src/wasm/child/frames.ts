@@ -55,6 +55,8 @@ export type GuestEnd =
 export type GuestResult = GuestEnd & {
   durationMs: number
   memPeakBytes: number
+  /** The child ends after this one. */
+  last: boolean
   stdoutTruncated: boolean
   stderrTruncated: boolean
 }

@@ -2,6 +2,7 @@
 import type { Guest } from '#wasm/guest/guest.ts'
 import type { GuestEnd } from '#wasm/child/frames.ts'
 import { GROWTH_REFUSED } from '#wasm/binary/growth.ts'
+import { printable } from '#wasm/binary/safe-name.ts'
 import { interfaceOf, PREVIEW1 } from '#wasm/offered.ts'
 import { preview1Host } from '#wasm/guest/preview1.ts'
 import { RESERVED_PREFIX } from '#wasm/binary/core-module.ts'
@@ -30,8 +31,10 @@ export type Execution = { end: GuestEnd; memPeakBytes: number }
 
 const RUN = 'wasi:cli/run'
 
-/** Function names in a trap message. */
+/** Function names in a trap message, and how much of them: names come from the guest. */
 const FRAMES_MAX = 8
+const NAME_CHARS_MAX = 120
+const MESSAGE_CHARS_MAX = 1500
 
 type Instances = WebAssembly.Instance[]
 
@@ -108,7 +111,7 @@ export function wasmFrames(stack: string): string[] {
     .map((line) => {
       const named = /^\s*at (.+) \(wasm:\/\//.exec(line)?.[1]
       const numbered = /(wasm-function\[\d+\])/.exec(line)?.[1]
-      return named ?? numbered ?? 'unknown'
+      return (named ?? numbered ?? 'unknown').slice(0, NAME_CHARS_MAX)
     })
     .slice(0, FRAMES_MAX)
 }
@@ -130,11 +133,14 @@ const TRAP_WORDS: Readonly<Record<string, string>> = {
 }
 
 function describe(error: unknown): string {
-  if (!(error instanceof Error)) return `the guest failed: ${String(error)}`
+  if (!(error instanceof Error)) return 'the guest failed with a value that is no error'
   const words = error.message.replace(/^wasm trap: /, '')
   const message = Object.hasOwn(TRAP_WORDS, words) ? TRAP_WORDS[words] : words
   const frames = wasmFrames(error.stack ?? '')
-  return frames.length === 0 ? `${message}` : `${message} (at ${frames.join(' < ')})`
+  return printable(
+    frames.length === 0 ? `${message}` : `${message} (at ${frames.join(' < ')})`,
+    MESSAGE_CHARS_MAX,
+  )
 }
 
 /** An instance that V8 cannot make room for is this host's shortage, not the guest's growth. */
