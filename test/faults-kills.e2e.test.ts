@@ -156,6 +156,38 @@ test(`OP-5 kill -9 of engine, node and Postgres under load, ${ROUNDS} rounds, se
   assert.ok(ok > 20 && told.deployed.size > 5 && told.enrolled.size > 5)
 })
 
+test('OP-5 an engine killed while it prepares leaves no child, and the deploy that is repeated makes one version', async () => {
+  // A memory cap that nobody used yet: there is something to prepare.
+  const deploying = platform
+    .deploy('prepared', 'image-filter/image-filter.wasm', { cpuMillis: 100, memMb: 80 })
+    .then(
+      (record) => ({ record }),
+      (error: unknown) => ({ error }),
+    )
+  const preparing = await until('a component is being prepared', () => {
+    const below = descendants(platform.engine.pid)
+    return below.find((one) => one.command.includes('--permission'))
+  })
+  await platform.killEngine()
+  await until('the preparing child is gone', () => isGone(preparing) || undefined, 2_000)
+  await platform.startEngine()
+  const made = await deploying
+  if ('error' in made)
+    assert.equal(made.error instanceof AppError && made.error.code, 'UNAVAILABLE')
+  else assert.equal(made.record.version, 1)
+  const again = await platform.deploy('prepared-again', 'image-filter/image-filter.wasm', {
+    cpuMillis: 100,
+    memMb: 80,
+  })
+  assert.equal(again.version, 1)
+  const { functions } = await compute.functions.list({ orgId })
+  const found = functions.filter((one) => one.name === 'prepared').map((one) => one.version)
+  assert.deepEqual(found, 'error' in made ? found.slice(0, 1) : [1])
+  for (const { nodeId } of agents) await platform.untilNode(nodeId, (node) => node.schedulable)
+  const ran = await platform.invoke('prepared-again', { args: ['gray'], stdin: 'P6 1 1 255 abc' })
+  assert.equal(ran.exitCode, 0, JSON.stringify(ran))
+})
+
 test('OP-5 every acknowledged deploy stands once, with its bytes, and runs', async () => {
   const { functions } = await compute.functions.list({ orgId })
   const standing = new Map(functions.map((one) => [one.name, one]))
