@@ -24,13 +24,13 @@ export function checkMagic(bytes: Uint8Array): BinaryKind {
   if (bytes.length < PREAMBLE_BYTES)
     throw new AppError(
       'INVALID',
-      `the component has ${bytes.length} bytes; a WASM binary has at least ${PREAMBLE_BYTES}`,
+      `the component has ${bytes.length} bytes; a WASM binary has at least ${PREAMBLE_BYTES} and starts with the magic ${describeBytes(Uint8Array.from(MAGIC))}`,
       { details: { reason: 'TOO_SHORT', next: 'send the .wasm file itself' } },
     )
   if (!startsWith(bytes, 0, MAGIC))
     throw new AppError(
       'INVALID',
-      `the component starts with ${describeBytes(bytes.subarray(0, 4))}, expected ${describeBytes(Uint8Array.from(MAGIC))}`,
+      `the component starts with ${describeBytes(bytes.subarray(0, 4))}, expected the magic ${describeBytes(Uint8Array.from(MAGIC))}`,
       {
         details: {
           reason: 'BAD_MAGIC',
