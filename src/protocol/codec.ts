@@ -35,7 +35,9 @@ export const encode = (value: unknown): Buffer => {
 /** One value, and nothing after it. Byte strings are copies, as Uint8Array. */
 export function decode(bytes: Uint8Array): unknown {
   try {
-    return decodeCbor(bytes, { ...OPTIONS, tokenizer: new BoundedTokenizer(bytes) })
+    // A plain view: `slice` of a Buffer, which cborg would take for a copy, is none.
+    const plain = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+    return decodeCbor(plain, { ...OPTIONS, tokenizer: new BoundedTokenizer(plain) })
   } catch (error) {
     throw malformed(messageOf(error).replace(/^CBOR decode error: /, ''))
   }

@@ -4,7 +4,7 @@
 // already, TCP starts at once.
 import type { Clock } from '#lib/clock.ts'
 import type { Identity } from '#protocol/identity.ts'
-import type { DialOptions, Pipe, Transport } from '#protocol/pipe.ts'
+import { LOST_RACE, type DialOptions, type Pipe, type Transport } from '#protocol/pipe.ts'
 import { dialQuic } from '#protocol/quic-pipe.ts'
 import { dialTls } from '#protocol/tls-pipe.ts'
 
@@ -56,7 +56,7 @@ export async function dial(request: DialRequest): Promise<Dialled> {
       if (winner) return outcome.pipe.destroy()
       winner = { pipe: outcome.pipe, transport }
       running.delete(transport)
-      return over.abort()
+      return over.abort(LOST_RACE)
     }
     if (winner) return
     running.delete(transport)

@@ -127,17 +127,13 @@ export function publicKeyOfCertificate(
 
 const BASE58 = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz'
 const PEER_ID_PREFIX = '002408011220' // identity multihash of a protobuf ed25519 public key
-const PEER_ID_CHARS_MAX = 64 // base58 of 38 bytes is 52; longer ones are never ours and cost quadratic time
+const PEER_ID = /^12D3KooW[1-9A-HJ-NP-Za-km-z]{44}$/ // how base58 of that prefix and 32 bytes always looks
 
 /** '12D3Koo…' → the raw ed25519 point in hex; undefined for any other peer id. */
 export function publicKeyOfPeerId(peerId: string): string | undefined {
-  if (peerId.length > PEER_ID_CHARS_MAX) return undefined
+  if (!PEER_ID.test(peerId)) return undefined
   let number = 0n
-  for (const letter of peerId) {
-    const digit = BASE58.indexOf(letter)
-    if (digit < 0) return undefined
-    number = number * 58n + BigInt(digit)
-  }
+  for (const letter of peerId) number = number * 58n + BigInt(BASE58.indexOf(letter))
   const hex = number.toString(16).padStart(76, '0')
   return hex.startsWith(PEER_ID_PREFIX) && hex.length === 76
     ? hex.slice(PEER_ID_PREFIX.length)

@@ -269,7 +269,9 @@ export class Mux {
       this.#lastId = id
       return this.#reset(id, 'too many streams')
     }
-    this.#options.onStream?.(this.#add(id, streamClass))
+    const stream = this.#add(id, streamClass)
+    if (this.#options.onStream) this.#options.onStream(stream)
+    else stream.destroy()
   }
 
   #reset(id: number, reason: ResetReason): void {

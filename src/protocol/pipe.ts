@@ -82,6 +82,8 @@ export type ListenOutcome =
 export const GREETING = Buffer.from('clutch/1\n')
 /** A handshake that takes longer is dropped: an unproven peer holds a socket no longer than this. */
 export const HANDSHAKE_MS = 5_000
+/** The reason of a dial's signal when another transport was faster; any other reason means that the caller is done. */
+export const LOST_RACE = 'another transport answered first'
 /** How long `close` waits for the peer to take what was written. */
 export const LINGER_MS = 2_000
 

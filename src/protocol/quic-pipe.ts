@@ -4,7 +4,8 @@
 // 1. One connection carries one stream, opened by the acceptor; a dialler cannot open any (limit 0). The addon hangs,
 //    rather than fails, at its stream limit, so nothing here ever asks for a second one.
 // 2. Who the peer is comes from the handshake (both sides prove an ed25519 key); an id that is none is cut.
-// 3. A dial that is given up closes its endpoint: the addon alone would wait out the idle timeout (15 s).
+// 3. A dial cannot be taken back but by closing its endpoint: until the idle timeout (15 s) the addon waits, and keeps
+//    the process alive. So a cancelled dial closes an endpoint that nobody else uses; one that timed out does not.
 import { lookup } from 'node:dns/promises'
 import { createRequire } from 'node:module'
 import { isIPv6 } from 'node:net'
@@ -17,6 +18,7 @@ import {
   HANDSHAKE_MS,
   Inlet,
   LINGER_MS,
+  LOST_RACE,
   awaitGreeting,
   hand,
   peerClosed,
@@ -53,8 +55,11 @@ type Quinn = {
 }
 
 const ADDON = '@chainsafe/libp2p-quic-linux-x64-gnu'
-/** A read asks for twice what the last one brought, between these: the addon allocates what is asked for. */
-const READ_MIN = 16 * 1024
+/**
+ * A read asks for twice what the last one brought, between these: the addon allocates what is asked for. A control pipe
+ * always waits in a read, and 1,000 of them with 16 KiB each cost 80 KB a session in all (measured).
+ */
+const READ_MIN = 1024
 const READ_MAX = 128 * 1024
 /** A dead peer is noticed by heartbeats; this is the last line. */
 const IDLE_MS = 15_000
@@ -154,40 +159,33 @@ export function listenQuic(options: ListenOptions): ListenOutcome {
 export async function dialQuic(options: DialOptions): Promise<DialOutcome> {
   const found = load()
   if (!('quinn' in found)) return { outcome: 'unavailable', reason: found.reason }
-  const clients: QuinnClient[] = []
-  const giveUp = new AbortController()
-  const give = (reason: string): void => giveUp.abort(reason)
-  const onAbort = (): void => give('the dial was cancelled')
+  const over = new AbortController() // given up, or won by one of the attempts
+  const { promise: given, reject } = Promise.withResolvers<never>()
+  given.catch(() => {})
+  const onAbort = (): void => reject(new Error('the dial was cancelled'))
   options.signal?.addEventListener('abort', onAbort, { once: true })
   if (options.signal?.aborted) onAbort()
   const stop = options.clock.after(options.timeoutMs, () =>
-    give(`no answer on UDP within ${options.timeoutMs} ms`),
+    reject(new Error(`no answer on UDP within ${options.timeoutMs} ms`)),
   )
-  const given = new Promise<never>((_, reject) => {
-    const refuse = (): void => reject(new Error(String(giveUp.signal.reason)))
-    if (giveUp.signal.aborted) refuse()
-    else giveUp.signal.addEventListener('abort', refuse, { once: true })
-  })
-  given.catch(() => {})
-  let won: QuinnClient | undefined
+  const attempts: Attempt[] = []
+  let winner: Pipe | undefined
   try {
     const hosts = await Promise.race([resolve(options.host), given])
-    const attempts = hosts.map(async (host) => {
-      const family = isIPv6(host) ? FAMILY.ipv6 : FAMILY.ipv4
-      const client = new found.quinn.Client(config(found.quinn, options.identity, 1), family)
-      clients.push(client)
-      return { client, pipe: await dialOne(client, host, options) }
-    })
-    const { client, pipe } = await Promise.race([Promise.any(attempts), given])
-    won = client
-    return { outcome: 'connected', pipe }
+    for (const host of hosts) attempts.push(attempt(found.quinn, host, options, over.signal))
+    const won = Promise.any(attempts.map((each) => each.pipe))
+    winner = await Promise.race([won, given])
+    return { outcome: 'connected', pipe: winner }
   } catch (error) {
+    if (options.signal?.aborted && options.signal.reason !== LOST_RACE)
+      for (const each of attempts) each.leave()
     const cause = error instanceof AggregateError ? error.errors[0] : error
     return { outcome: 'failed', reason: firstLine(cause) }
   } finally {
+    over.abort()
+    for (const each of attempts) each.pipe.then((pipe) => pipe === winner || pipe.destroy(), silent)
     stop()
     options.signal?.removeEventListener('abort', onAbort)
-    for (const client of clients) if (client !== won) client.abort()
   }
 }
 
@@ -204,16 +202,62 @@ async function resolve(host: string): Promise<string[]> {
   return [...first(4), ...first(6)]
 }
 
-async function dialOne(client: QuinnClient, host: string, options: DialOptions): Promise<Pipe> {
-  const connection = await client.outboundConnection(host, options.port)
-  const end = endOf(connection)
-  if (!end) {
-    connection.abort()
-    throw new Error('the peer proved no ed25519 key')
+type Attempt = {
+  pipe: Promise<Pipe>
+  /** Closes the endpoint if nobody else uses it: the only way to end a dial that the addon waits for. */
+  leave(): void
+}
+
+function attempt(quinn: Quinn, host: string, options: DialOptions, over: AbortSignal): Attempt {
+  const family = isIPv6(host) ? FAMILY.ipv6 : FAMILY.ipv4
+  const endpoint = endpointOf(quinn, options.identity, family)
+  endpoint.users++
+  let using = true
+  const release = (): void => {
+    if (using) endpoint.users--
+    using = false
   }
-  const stream = await connection.inboundStream()
-  const { clock } = options
-  return awaitGreeting(wrap({ connection, stream, ...end, clock, release: () => client.abort() }))
+  const dialled = async (): Promise<Pipe> => {
+    const connection = await endpoint.client.outboundConnection(host, options.port)
+    const abandon = (): void => connection.abort()
+    over.addEventListener('abort', abandon, { once: true })
+    const end = endOf(connection)
+    if (!end || over.aborted) {
+      abandon()
+      throw new Error(end ? 'the dial is over' : 'the peer proved no ed25519 key')
+    }
+    const stream = await connection.inboundStream()
+    const pipe = wrap({ connection, stream, ...end, clock: options.clock, release })
+    const greeted = await awaitGreeting(pipe)
+    over.removeEventListener('abort', abandon)
+    return greeted
+  }
+  const pipe = dialled()
+  pipe.catch(release)
+  const leave = (): void => {
+    if (endpoint.users > 1) return
+    endpoints.get(options.identity)?.delete(family)
+    endpoint.client.abort()
+  }
+  return { pipe, leave }
+}
+
+/**
+ * One endpoint (a UDP socket) an identity and family for the life of the process: the addon frees an endpoint only when
+ * the garbage collector comes by, and a node whose engine is away would leave one behind at every dial.
+ */
+type Endpoint = { client: QuinnClient; users: number }
+const endpoints = new WeakMap<Identity, Map<number, Endpoint>>()
+
+function endpointOf(quinn: Quinn, identity: Identity, family: number): Endpoint {
+  const mine = endpoints.get(identity) ?? new Map<number, Endpoint>()
+  endpoints.set(identity, mine)
+  const endpoint = mine.get(family) ?? {
+    client: new quinn.Client(config(quinn, identity, 1), family),
+    users: 0,
+  }
+  mine.set(family, endpoint)
+  return endpoint
 }
 
 type End = { peer: string; remote: { host: string; port: number } }
@@ -243,7 +287,8 @@ function wrap({ connection, stream, peer, remote, clock, release }: Wrapped): Pi
     release?.()
     closing.close(error)
   }
-  const lost = (error: unknown): void => finish(pipeLost(firstLine(error)))
+  const lost = (error: unknown): void =>
+    finish(outbox.ended ? undefined : pipeLost(firstLine(error)))
   const outbox = new QuicOutbox(stream, { drain: () => onDrain(), error: lost })
   const read = async (): Promise<void> => {
     reading = true
@@ -285,6 +330,8 @@ function wrap({ connection, stream, peer, remote, clock, release }: Wrapped): Pi
     },
   }
 }
+
+const silent = (): void => {}
 
 const refusal = (error: unknown): AppError =>
   error instanceof AppError ? error : pipeLost(firstLine(error))

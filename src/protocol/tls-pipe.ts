@@ -158,11 +158,14 @@ function wrap(socket: tls.TLSSocket, clock: Clock): Pipe | AppError {
   }
   socket.setNoDelay(true)
   socket.setKeepAlive(true, KEEP_ALIVE_MS)
-  socket.pause()
-  const inlet = new Inlet((wanted) => (wanted ? socket.resume() : socket.pause()))
+  const flow = (): unknown => (inlet.hungry ? socket.resume() : socket.pause())
+  const inlet = new Inlet(flow)
   const remote = { host: socket.remoteAddress ?? '', port: socket.remotePort ?? 0 }
   let onDrain = (): void => {}
-  socket.on('data', (chunk: Buffer) => inlet.push(chunk))
+  socket.on('data', (chunk: Buffer) => {
+    inlet.push(chunk)
+    flow()
+  })
   socket.on('drain', () => onDrain())
   socket.on('end', () => {
     if (!ending) failure ??= peerClosed()
