@@ -30,7 +30,7 @@ test('FN-2 fewer than eight bytes are refused with their count', () => {
 test('FN-2 a wrong magic is named in hex and, where it prints, as text', () => {
   const text = refusal(Buffer.from('hello world'))
   assert.equal(text.details.reason, 'BAD_MAGIC')
-  assert.match(text.message, /starts with 68 65 6c 6c \("hell"\), expected 00 61 73 6d/)
+  assert.match(text.message, /starts with 68 65 6c 6c \("hell"\), expected the magic 00 61 73 6d/)
   assert.match(refusal(Buffer.from('(module)')).message, /28 6d 6f 64 \("\(mod"\)/)
   assert.doesNotMatch(refusal(Uint8Array.from({ length: 8 }, () => 0xff)).message, /ff \("/)
 })
