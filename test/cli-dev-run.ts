@@ -45,15 +45,29 @@ export function start(
   argv: readonly string[],
   options: { env: Record<string, string>; cwd?: string; stdin?: string },
 ): Started {
-  const child = spawn(command, argv, { env: options.env, cwd: options.cwd ?? checkout })
+  const started = startOpen(command, argv, options.env, options.cwd)
+  started.child.stdin?.end(options.stdin ?? '')
+  return started
+}
+
+/** With its stdin still open. */
+export function startOpen(
+  command: string,
+  argv: readonly string[],
+  env: Record<string, string>,
+  cwd = checkout,
+): Started {
+  const child = spawn(command, argv, { env, cwd })
   let [out, err] = ['', '']
   child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text))
   child.stderr.setEncoding('utf8').on('data', (text: string) => (err += text))
   child.stdin.on('error', () => {}) // it ended without reading
-  child.stdin.end(options.stdin ?? '')
   const ended = new Promise<Ended>((resolve, reject) => {
     child.once('error', reject)
-    child.once('close', (code, signal) => resolve({ code, signal, out, err }))
+    child.once('close', (code, signal) => {
+      child.stdin.destroy()
+      resolve({ code, signal, out, err })
+    })
   })
   return { child, ended, output: () => out + err }
 }

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import { cpSync, mkdirSync, symlinkSync, readdirSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { test } from 'node:test'
-import { checkout, cleanEnv, openFolder, start } from './cli-dev-run.ts'
+import { checkout, cleanEnv, openFolder, start, startOpen, until } from './cli-dev-run.ts'
+import { startStub } from './cli-stub.ts'
 
 /** On an idle machine it is 80 ms; the best of some runs tells the program from the machine. */
 const HELP_MS = 120
@@ -73,6 +74,29 @@ test(`OP-1 ccp --help takes less than ${HELP_MS} ms`, async (t) => {
     best = Math.min(best, performance.now() - began)
   }
   assert.ok(best < HELP_MS, `the best of 15 took ${best.toFixed(0)} ms`)
+})
+
+test('CP-10 at a terminal a destructive command asks first; Ctrl-C there ends it with 130', async (t) => {
+  const stub = await startStub(t)
+  const env = cleanEnv({
+    HOME: openFolder(t, 'ccp-terminal-'),
+    CCP: join(checkout, 'bin/ccp'),
+    CCP_API_URL: stub.url,
+    CCP_API_KEY: 'key',
+    TERM: 'xterm',
+  })
+  // The answer is typed when the question stands: what comes earlier would be echoed before it.
+  const answer = async (typed: string): Promise<string> => {
+    const line = 'stty cols 120; "$CCP" nodes revoke node-a1 --org-id acme; echo rc=$?'
+    const run = startOpen('script', ['-qec', line, '/dev/null'], env)
+    await until('the question', () => run.output().includes('Revoke node-a1?'), 20_000)
+    run.child.stdin?.write(typed)
+    return (await run.ended).out
+  }
+  assert.match(await answer('n'), /Nothing was done\.[^]*rc=1/)
+  assert.match(await answer('\u0003'), /rc=130/)
+  assert.deepEqual(stub.calls, [])
+  assert.match(await answer('y'), /Revoked node-a1[^]*rc=0/)
 })
 
 test('CP-10 a reader that goes away is no failure', async () => {

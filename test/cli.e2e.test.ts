@@ -329,3 +329,11 @@ test('OP-1 Ctrl-C stops all of it cleanly', async () => {
   assert.doesNotMatch(ended.err, /killed/)
   assert.deepEqual(processesOf(home), [])
 })
+
+test('OP-4 ccp dev --sim N adds N nodes that take work; --once picks free ports and ends by itself', async () => {
+  const env = cleanEnv({ HOME: user })
+  const ended = await start(ccpPath, ['dev', '--home', home, '--sim', '5', '--once'], { env }).ended
+  assert.equal(ended.code, 0, ended.out + ended.err)
+  assert.match(ended.out, /✓ 5 simulated nodes take work +[\d.]+ m?s/)
+  assert.deepEqual(processesOf(home), [])
+})
