@@ -57,6 +57,39 @@ test('ND-19 guests that spin die with their agent within 2 s, and their callers 
   }
 })
 
+test('OP-6 an agent that is stopped lets what runs end, and its answer arrives', async () => {
+  const before = await platform.node('node-a1')
+  const running = [600, 900, 1_200].map((ms) =>
+    platform.probe('probe', [
+      'sleep',
+      `${ms}`,
+      'stdout',
+      '300000',
+      'err',
+      'to the end',
+      'exit',
+      '7',
+    ]),
+  )
+  await until('all three run', async () => {
+    const { rows } = await sql`select from slots where function_name = 'probe'`.execute(
+      platform.store,
+    )
+    return rows.length >= 3 && agent.children().length >= 4 ? true : undefined
+  })
+  await systemClock.sleep(300)
+  assert.equal((await agent.program.stop()).code, 0)
+  for (const ran of await Promise.all(running)) {
+    assert.deepEqual([ran.exitCode, ran.reason], [7, 'exit'], JSON.stringify(ran).slice(0, 300))
+    assert.deepEqual([ran.stdout.length, ran.stderr], [300_000, 'to the end\n'])
+  }
+  agent.start()
+  await platform.untilNode(
+    'node-a1',
+    (node) => node.schedulable && (node.session?.epoch ?? 0) > (before.session?.epoch ?? 0),
+  )
+})
+
 test('FN-4 guests that spin end when their engine is killed: nobody waits for them', async () => {
   const { ends, children } = await spinners(3)
   const spinning = children.filter((one) => one.command.includes('--permission'))

@@ -9,7 +9,7 @@ import type { Identity } from '#protocol/identity.ts'
 import { StreamHeader } from '#protocol/messages.ts'
 import { Mux } from '#protocol/mux.ts'
 import type { MuxStream } from '#protocol/mux-stream.ts'
-import type { Transport } from '#protocol/pipe.ts'
+import type { Pipe, Transport } from '#protocol/pipe.ts'
 import type { RootPin } from '#protocol/statement.ts'
 import { greet } from '#session/greet.ts'
 
@@ -30,7 +30,7 @@ export type NodePipesDeps = {
 export class NodePipes {
   readonly #deps: NodePipesDeps
   readonly #over = new AbortController()
-  readonly #muxes = new Set<Mux>()
+  readonly #muxes = new Map<Mux, { pipe: Pipe; closed: Promise<void> }>()
 
   constructor(deps: NodePipesDeps) {
     this.#deps = deps
@@ -43,8 +43,19 @@ export class NodePipes {
 
   close(): void {
     this.#over.abort()
-    for (const mux of this.#muxes) mux.close()
-    this.#muxes.clear()
+    for (const mux of this.#muxes.keys()) mux.close()
+  }
+
+  /** Ends the pipes after what their streams have said has arrived, or was given up (LINGER_MS). */
+  async end(): Promise<void> {
+    this.#over.abort()
+    // The multiplexers hand over what was written in this turn of the loop at its end.
+    await new Promise((resolve) => setImmediate(resolve))
+    const ends = [...this.#muxes.values()].map(({ pipe, closed }) => {
+      pipe.close()
+      return closed
+    })
+    await Promise.all(ends)
   }
 
   async #join(ticket: Uint8Array): Promise<void> {
@@ -73,13 +84,18 @@ export class NodePipes {
     } catch {
       return framed.destroy()
     }
-    const mux: Mux = new Mux(framed.takeOver(), {
+    const pipe = framed.takeOver()
+    const { promise: closed, resolve } = Promise.withResolvers<void>()
+    const mux: Mux = new Mux(pipe, {
       clock,
       opens: false,
       onStream: (stream) => this.#began(stream),
-      onClose: () => this.#muxes.delete(mux),
+      onClose: () => {
+        this.#muxes.delete(mux)
+        resolve()
+      },
     })
-    if (!mux.closed) this.#muxes.add(mux)
+    if (!mux.closed) this.#muxes.set(mux, { pipe, closed })
   }
 
   #began(stream: MuxStream): void {

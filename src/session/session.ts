@@ -107,9 +107,13 @@ export class Session {
     if (phase.name !== 'serving') return this.#end({ kind: 'drained' })
     this.#phase = { name: 'closing' }
     phase.beat()
-    phase.pipes.close()
-    phase.framed.onClose(() => this.#resolve({ kind: 'drained' }))
-    phase.framed.close()
+    const { framed, pipes } = phase
+    framed.onClose(() => this.#resolve({ kind: 'drained' }))
+    // The streams first: an invocation that has just ended must not look as if its node was lost.
+    pipes.end().then(
+      () => framed.close(),
+      () => framed.close(),
+    )
   }
 
   async #open(): Promise<void> {

@@ -62,10 +62,20 @@ class Invocation {
     }
     try {
       await this.#say(result)
-      this.#stream.end()
+      await this.#end()
     } catch {
       this.#stream.destroy()
     }
+  }
+
+  /** Resolves when the result has left, or the stream is over: an agent that stops waits for it. */
+  #end(): Promise<void> {
+    const { stream } = this.#stream
+    return new Promise((resolve) => {
+      stream.once('finish', resolve).once('close', resolve)
+      this.#stream.end()
+      if (stream.destroyed) resolve()
+    })
   }
 
   async #haveArtifact(): Promise<void> {
