@@ -18,6 +18,8 @@ export type Meta = {
   cli: string | { none: string }
   /** Requests a minute an org (AC-3); undefined: only the general limit. */
   limit?: 'enroll' | 'deploy' | 'invoke'
+  /** Fields whose text is for a guest and never stored: any characters go (kernel-text.ts). */
+  rawText?: readonly string[]
   /** The platform operator may call it for an org that they are no member of (AC-4): reads of nodes only. */
   operator?: true
 }

@@ -127,7 +127,13 @@ export const rollback = base
   .output(z.object({ function: functionRecord }))
 
 export const invoke = base
-  .meta({ role: 'member', tx: 'none', cli: 'functions invoke', limit: 'invoke' })
+  .meta({
+    role: 'member',
+    tx: 'none',
+    cli: 'functions invoke',
+    limit: 'invoke',
+    rawText: ['args', 'env', 'stdin', 'stdinBase64'],
+  })
   .route({
     method: 'POST',
     path: '/v1/functions/{name}/invoke',

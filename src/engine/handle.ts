@@ -85,7 +85,7 @@ function build<I extends AnySchema, O extends AnySchema, E extends ErrorMap>(
   const procedure = {
     meta,
     runner,
-    checkInput: inputCheck(definition.inputSchema),
+    checkInput: inputCheck(definition.inputSchema, meta.rawText),
     checkOutput: outputCheck(definition.outputSchema),
   }
   // The kernel checks both ways itself, in its own order: with the schemas here they would be checked twice.

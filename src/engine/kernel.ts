@@ -11,6 +11,7 @@ import { authorize, resolveCaller } from '#engine/caller.ts'
 import type { Engine } from '#engine/engine.ts'
 import { idempotently, keyOf, type IdempotentCall } from '#engine/kernel-idempotency.ts'
 import { invalidInput, isGone, toContractError } from '#engine/kernel-errors.ts'
+import { isStorable, textFaults } from '#engine/kernel-text.ts'
 import { AppError, messageOf } from '#lib/error.ts'
 import { newId } from '#lib/id.ts'
 import { transaction, type Tx } from '#store/connect.ts'
@@ -108,8 +109,8 @@ const ORG_LENGTH_MAX = 64
 
 function orgOf(input: unknown): string | undefined {
   const { orgId } = objectOf(input)
-  const fits = typeof orgId === 'string' && orgId !== '' && orgId.length <= ORG_LENGTH_MAX
-  return fits ? orgId : undefined
+  if (typeof orgId !== 'string' || orgId === '' || orgId.length > ORG_LENGTH_MAX) return undefined
+  return isStorable(orgId) ? orgId : undefined
 }
 
 const objectOf = (value: unknown): { [key: string]: unknown } =>
@@ -232,12 +233,13 @@ type Validated = {
 }
 
 /** The check of an input: every fault is the caller's. */
-export function inputCheck(schema: Schema | undefined): Check {
+export function inputCheck(schema: Schema | undefined, rawText?: readonly string[]): Check {
   return async (value) => {
     if (!schema) return value
     // A call without a body means an empty one, so that each missing field is named.
     const result = (await schema['~standard'].validate(value ?? {})) as Validated
-    if (result.issues) throw invalidInput(result.issues)
+    const faults = result.issues ?? textFaults(result.value, rawText)
+    if (faults.length > 0) throw invalidInput(faults)
     return result.value
   }
 }

@@ -5,6 +5,7 @@ import type { JoinRequest } from '#engine/auth-join.ts'
 import { CLIENT_IP, PASSWORD_LENGTH } from '#engine/auth-better.ts'
 import type { HttpContext } from '#engine/kernel.ts'
 import { invalidInput } from '#engine/kernel-errors.ts'
+import { textFaults } from '#engine/kernel-text.ts'
 import { BODY_MAX, jsonOf, readBody } from '#engine/http/body.ts'
 import { networkOf } from '#engine/http/request.ts'
 import { AppError } from '#lib/error.ts'
@@ -22,6 +23,9 @@ export async function serveAuth({ req, res }: Exchange, context: HttpContext): P
   headers.set('x-request-id', context.requestId)
   const { method = 'GET' } = req
   const body = method === 'GET' || method === 'HEAD' ? undefined : await readBody(req, BODY_MAX)
+  // Its routes hand text to the store as it came.
+  if (body?.includes('\\u0000') || body?.includes(0))
+    throw invalidInput([{ message: 'the body must not contain NUL' }])
   const request = new Request(new URL(req.url ?? '/', auth.url), {
     method,
     headers,
@@ -59,7 +63,8 @@ export async function serveJoin(
   }
   const body = jsonOf(await readBody(req, BODY_MAX), req.headers['content-type'])
   const parsed = Join.safeParse(body ?? {})
-  if (!parsed.success) throw invalidInput(parsed.error.issues)
+  const faults = parsed.error?.issues ?? textFaults(parsed.data)
+  if (!parsed.success || faults.length > 0) throw invalidInput(faults)
   await forward(res, await engine.auth.join({ by, ...parsed.data }, { ip, requestId }))
 }
 
