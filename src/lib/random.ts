@@ -25,7 +25,7 @@ export function seededRandom(seed: string | number): Random {
   let held = Buffer.alloc(0)
   return from((count) => {
     const out = Buffer.alloc(count)
-    for (let at = 0; at < count; ) {
+    for (let at = 0; at < count;) {
       if (held.length === 0) held = createHash('sha256').update(`${seed}:${counter++}`).digest()
       const size = Math.min(held.length, count - at)
       held.copy(out, at, 0, size)

@@ -25,7 +25,10 @@ async function open(world: World, jar: Jar, address: string): Promise<Page> {
   const code = await (await world.fetch(script)).text()
   const [, formId = ''] = /<form id="([^"]+)"/.exec(html) ?? []
   const inputs = new Map(
-    [...html.matchAll(/<input\s[^>]*?name="([^"]+)"/g)].map(([, name = '']) => [name, { value: '' }]),
+    [...html.matchAll(/<input\s[^>]*?name="([^"]+)"/g)].map(([, name = '']) => [
+      name,
+      { value: '' },
+    ]),
   )
   assert.ok(html.includes('id="message"') && inputs.size > 0)
   const classes = new Set<string>()
