@@ -29,9 +29,10 @@ export type Presented = {
   by: 'token' | 'key'
   /** What the node believes; asked only when it comes by its key. */
   identityGeneration: number
-  /** From the node's folder, and from its certificate where it showed one of ours. */
-  orgIds: readonly string[]
-  certificateGeneration: number | undefined
+  /** The org that its folder belongs to; undefined before its first welcome. */
+  orgId: string | undefined
+  /** What its certificate says, where it showed one of ours for this key. `nodeId` is the record's id. */
+  certificate: { orgId: string; nodeId: string; generation: number } | undefined
 }
 
 export type Verdict = { admit: true; bind: boolean } | { admit: false; refusal: Refusal }
@@ -60,7 +61,9 @@ export function judge(candidate: Candidate | undefined, presented: Presented): V
         `--node says ${presented.nodeId}, but this credential is of node ${nodeId}: start it with --node ${nodeId}, or enroll ${presented.nodeId}`,
       ),
     )
-  if (presented.orgIds.some((orgId) => orgId !== candidate.orgId))
+  const { certificate } = presented
+  const orgIds = [presented.orgId, certificate?.orgId]
+  if (orgIds.some((orgId) => orgId !== undefined && orgId !== candidate.orgId))
     return refuse(
       refusal(
         'ORG_MISMATCH',
@@ -69,8 +72,7 @@ export function judge(candidate: Candidate | undefined, presented: Presented): V
     )
   const generations = [candidate.identityGeneration]
   if (presented.by === 'key') generations.push(presented.identityGeneration)
-  if (presented.certificateGeneration !== undefined)
-    generations.push(presented.certificateGeneration)
+  if (certificate?.nodeId === candidate.nodeRecordId) generations.push(certificate.generation)
   if (generations.some((generation) => generation !== current))
     return refuse(
       refusal(

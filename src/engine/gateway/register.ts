@@ -5,11 +5,12 @@
 // 2. Epoch and generation jump past whatever the node has seen: an engine restored from an old database hands out
 //    nothing twice.
 // 3. A refusal writes nothing but its event.
-import type { Clock } from '#lib/clock.ts'
+import type { Clock, Instant } from '#lib/clock.ts'
 import { newId } from '#lib/id.ts'
 import type { Random } from '#lib/random.ts'
 import { ACCEPTANCE_DEADLINE_MS } from '#core/node/limits.ts'
 import { effectiveTier } from '#core/node/node.ts'
+import type { NodeCertificate } from '#protocol/certificate.ts'
 import { hashToken } from '#protocol/enroll-token.ts'
 import type { Register } from '#protocol/messages.ts'
 import type { Pipe } from '#protocol/pipe.ts'
@@ -28,11 +29,21 @@ export type RegisterDeps = {
   random: Random
   engineId: string
   keys: GatewayKeys
+  /** Whether this mismatch is worth an event: a machine that keeps trying must not fill the audit trail. */
+  tellMismatch(candidate: Candidate): boolean
 }
 
 export type Registered =
-  | { ok: true; facts: SessionFacts; generation: number; becameReady: boolean }
-  | { ok: false; refusal: Refusal; nodeRecordId?: string }
+  | {
+      ok: true
+      facts: SessionFacts
+      generation: number
+      /** Whether commands wait for the node. */
+      asked: boolean
+      /** The certificate that the node showed and that says the same as a new one would. */
+      held: { der: Uint8Array; notAfter: Instant } | undefined
+    }
+  | { ok: false; refusal: Refusal }
 
 /** What a node may claim to have seen; far beyond any honest number, and far below where a double stops counting. */
 const SEEN_MAX = 2 ** 48
@@ -50,24 +61,35 @@ export async function register(
         `the node says it has seen epoch ${message.epochSeen} and generation ${message.generationSeen}: the most is ${SEEN_MAX}`,
       ),
     }
-  const presented = presentedBy(deps, message, pipe)
-  return transaction(deps.db, async (tx) => {
+  const shown = message.certificate ?? pipe.certificate
+  const certificate = shown && deps.keys.read(shown, pipe.peer)
+  const presented = presentedBy(message, pipe, certificate)
+  const outcome = await transaction(deps.db, async (tx) => {
     const candidate =
       message.token === undefined
         ? await credentialByKey(tx, pipe.peer)
         : await credentialByToken(tx, Buffer.from(hashToken(message.token), 'hex'))
     const verdict = judge(candidate, presented)
     if (!verdict.admit) {
-      if (candidate && verdict.refusal.reason === 'KEY_MISMATCH')
+      if (candidate && verdict.refusal.reason === 'KEY_MISMATCH' && deps.tellMismatch(candidate))
         await recordNodeEvents(tx, [mismatch(candidate, pipe)], at(deps))
-      return { ok: false, refusal: verdict.refusal, ...recordId(candidate) }
+      return verdict
     }
     if (!candidate) throw new Error('invariant broken: nobody was admitted')
     if (verdict.bind)
       await bindKey(tx, { ...candidate, publicKey: pipe.peer, now: deps.clock.now() })
     return admit({ deps, tx, message, pipe }, candidate, verdict.bind)
   })
+  if (!outcome.admit) return { ok: false, refusal: outcome.refusal }
+  const { facts, generation, asked } = outcome
+  const same =
+    certificate?.nodeId === facts.nodeRecordId &&
+    certificate.generation === facts.identityGeneration
+  const held = shown && same ? { der: shown, notAfter: certificate.notAfter } : undefined
+  return { ok: true, facts, generation, asked, held }
 }
+
+type Admitted = { admit: true; facts: SessionFacts; generation: number; asked: boolean }
 
 type Admission = { deps: RegisterDeps; tx: Tx; message: Register; pipe: Pipe }
 
@@ -75,7 +97,7 @@ async function admit(
   admission: Admission,
   candidate: Candidate,
   first: boolean,
-): Promise<Registered> {
+): Promise<Admitted> {
   const { deps, tx, message, pipe } = admission
   const { nodeRecordId, orgId, nodeId, identityGeneration } = candidate
   const now = deps.clock.now()
@@ -116,10 +138,10 @@ async function admit(
     at(deps),
   )
   return {
-    ok: true,
+    admit: true,
     facts: { nodeRecordId, orgId, nodeId, epoch, identityGeneration, trustTier },
     generation,
-    becameReady: accepted !== undefined,
+    asked: node.provisionState === 'adopting' && accepted === undefined,
   }
 }
 
@@ -156,16 +178,18 @@ function offered(message: Register, trustTier: 'secure' | 'community'): string[]
     : runtimes
 }
 
-function presentedBy({ keys }: RegisterDeps, message: Register, pipe: Pipe): Presented {
-  const shown = message.certificate ?? pipe.certificate
-  const certificate = shown && keys.read(shown, pipe.peer)
+function presentedBy(
+  message: Register,
+  pipe: Pipe,
+  certificate: NodeCertificate | undefined,
+): Presented {
   return {
     nodeId: message.nodeId,
     publicKey: pipe.peer,
     by: message.token === undefined ? 'key' : 'token',
     identityGeneration: message.identityGeneration,
-    orgIds: [message.orgId, certificate?.orgId].filter((orgId) => orgId !== undefined),
-    certificateGeneration: certificate?.generation,
+    orgId: message.orgId,
+    certificate,
   }
 }
 
@@ -178,9 +202,6 @@ const mismatch = (candidate: Candidate, pipe: Pipe) =>
     ip: pipe.remote.host,
     data: { presented: pipe.peer.slice(0, 16), bound: candidate.publicKey?.slice(0, 16) ?? null },
   }) as const
-
-const recordId = (candidate: Candidate | undefined): { nodeRecordId?: string } =>
-  candidate ? { nodeRecordId: candidate.nodeRecordId } : {}
 
 const at = ({ clock, random }: RegisterDeps): { now: number; random: Random } => ({
   now: clock.now(),

@@ -5,8 +5,9 @@ import type { Logger } from '#lib/log.ts'
 import { Loop } from '#lib/loop.ts'
 import type { Random } from '#lib/random.ts'
 import type { Store } from '#store/connect.ts'
+import { startEngine } from '#store/engines.ts'
 import { recordNodeEvents } from '#store/sessions-events.ts'
-import { endSessions, type SessionKey } from '#store/sessions.ts'
+import { endSessions, endSessionsOfEngine, type SessionKey } from '#store/sessions.ts'
 import type { NodeSession, SessionEnd } from '#engine/gateway/node-session.ts'
 
 const RETRY_MS = 1_000
@@ -89,6 +90,17 @@ export class SessionEnds {
       await recordNodeEvents(db, events, { now, random })
     }
   }
+}
+
+/** Writes the engine's row; what the rows say that it holds is of a process that is gone. */
+export async function endFormerSelf(
+  deps: Omit<SessionEndsDeps, 'log'> & { version: string },
+  address: string,
+): Promise<void> {
+  const { db, clock, engineId: id, version } = deps
+  await startEngine(db, { id, version, address, now: clock.now() })
+  const ended = await endSessionsOfEngine(db, id, clock.now())
+  await recordEngineEnds(deps, ended, 'the engine started again')
 }
 
 /** An engine's sessions ended with it: one event a node. */

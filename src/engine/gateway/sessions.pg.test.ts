@@ -241,6 +241,23 @@ test('ND-5 a certificate is renewed at half of its life, over the session', asyn
   assert.equal(second.notAfter - first.notAfter, 13 * 3_600_000)
 })
 
+test('ND-5 a node that comes back keeps its certificate while it is good for another half of its life', async (t) => {
+  const world = await nodeWorld(t, await testDatabase(t))
+  const gateway = await world.gateway()
+  const { id, token } = await world.enroll('node-a1')
+  const node = await start(t, gateway, { nodeId: 'node-a1', token })
+  await until('connected', () => node.connected)
+  const first = node.welcome!.certificate
+  gateway.endSession(id, { reason: 'TEST', message: 'again', retry: true })
+  await until('again', () => node.connected && node.welcome?.epoch === 2)
+  assert.deepEqual(node.welcome!.certificate, first)
+  // Of a life of 100 hours the 24 that are left are less than half: it is replaced at the next REGISTER.
+  await gateway.stop()
+  const other = await world.gateway({ port: gateway.port, certificateMs: 100 * 3_600_000 })
+  await until('there', () => other.session(id) !== undefined && node.connected)
+  assert.notDeepEqual(node.welcome!.certificate, first)
+})
+
 test('D18 a session that goes silent makes its node unreachable, and the node redials at once', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway({ beats: { small: 200, medium: 200, large: 200 } })

@@ -25,18 +25,18 @@ import type { Framed } from '#protocol/framed.ts'
 import { FramedStream } from '#protocol/framed-stream.ts'
 import type { FromNode, Register } from '#protocol/messages.ts'
 import type { Store } from '#store/connect.ts'
-import { startEngine } from '#store/engines.ts'
-import { endSessionsOfEngine, flushSeen, recordObserved } from '#store/sessions.ts'
+import { flushSeen, recordObserved } from '#store/sessions.ts'
 import { sendOpenCommands, takeResult } from '#engine/gateway/acceptance.ts'
 import { refusal, type Refusal } from '#engine/gateway/admit.ts'
 import type { Gateway, SessionInfo } from '#engine/gateway/gateway.ts'
 import type { GatewayKeys } from '#engine/gateway/gateway-keys.ts'
 import { HealthyTime } from '#engine/gateway/healthy-time.ts'
 import { listen, type Listening } from '#engine/gateway/listen.ts'
-import { NodeSession, type SessionEnd } from '#engine/gateway/node-session.ts'
+import { NodeSession, type SessionEnd, type SessionFacts } from '#engine/gateway/node-session.ts'
 import { Openings } from '#engine/gateway/opening.ts'
+import { Rarely } from '#engine/gateway/rarely.ts'
 import { register } from '#engine/gateway/register.ts'
-import { recordEngineEnds, SessionEnds } from '#engine/gateway/session-ends.ts'
+import { endFormerSelf, SessionEnds } from '#engine/gateway/session-ends.ts'
 import { SessionTable } from '#engine/gateway/session-table.ts'
 import { Tickets } from '#engine/gateway/tickets.ts'
 import { Turns } from '#engine/gateway/turns.ts'
@@ -48,6 +48,8 @@ const REGISTERS_AT_ONCE = 8
 /** A fleet is asked to come back at this rate after its engine stopped on purpose (ND-20). */
 const RECONNECTS_PER_SECOND = 300
 const SPREAD_MAX_MS = 3_000
+/** One event a node in this time says that somebody tries with its token. */
+const MISMATCH_EVERY_MS = 60_000
 
 export type GatewayConfig = {
   /** An address: '127.0.0.1', '0.0.0.0', '::'. */
@@ -88,6 +90,7 @@ export class RunningGateway implements Gateway {
   readonly #tickets: Tickets
   readonly #openings: Openings
   readonly #ends: SessionEnds
+  readonly #mismatches: Rarely
   readonly #registers = new Turns(REGISTERS_AT_ONCE)
   readonly #seen: Loop
   readonly healthy: HealthyTime
@@ -98,6 +101,7 @@ export class RunningGateway implements Gateway {
     this.#deps = deps
     const { clock, random, log, keys, config } = deps
     this.#tickets = new Tickets(clock, random)
+    this.#mismatches = new Rarely(clock, MISMATCH_EVERY_MS)
     this.healthy = new HealthyTime(clock, SWEEP_MS)
     this.#ends = new SessionEnds(deps)
     this.#openings = new Openings({
@@ -127,7 +131,7 @@ export class RunningGateway implements Gateway {
 
   async start(): Promise<void> {
     const { clock, keys, config, log } = this.#deps
-    await this.#endFormerSelf()
+    await endFormerSelf(this.#deps, `${config.host}:${config.port}`)
     this.#listening = await listen({
       host: config.host,
       port: config.port,
@@ -142,15 +146,6 @@ export class RunningGateway implements Gateway {
     )
     this.#ends.start()
     this.#seen.start()
-  }
-
-  /** What the rows say that this engine holds is of a process that is gone. */
-  async #endFormerSelf(): Promise<void> {
-    const { db, clock, engineId, version, config } = this.#deps
-    const now = clock.now()
-    await startEngine(db, { id: engineId, version, address: `${config.host}:${config.port}`, now })
-    const ended = await endSessionsOfEngine(db, engineId, now)
-    await recordEngineEnds(this.#deps, ended, 'the engine started again')
   }
 
   get port(): number {
@@ -254,15 +249,18 @@ export class RunningGateway implements Gateway {
   async #register(message: Register, framed: Framed): Promise<Refusal | undefined> {
     const { clock, keys, config, engineId } = this.#deps
     if (this.#stopping) return STOPPING
-    const outcome = await register(this.#deps, message, framed.pipe)
+    const outcome = await register(
+      { ...this.#deps, tellMismatch: ({ nodeRecordId }) => this.#mismatches.tell(nodeRecordId) },
+      message,
+      framed.pipe,
+    )
     if (!outcome.ok) return outcome.refusal
-    const { facts } = outcome
-    const certificate = await keys.certify({
-      orgId: facts.orgId,
-      nodeId: facts.nodeRecordId,
-      generation: facts.identityGeneration,
-      publicKey: framed.peer,
-    })
+    const { facts, held } = outcome
+    const halfLifeMs = this.#certificateMs / 2
+    const leftMs = held ? held.notAfter - clock.now() : 0
+    // A fleet that reconnects holds good certificates: issuing one costs more than the rest of its welcome.
+    const kept = held && leftMs > halfLifeMs ? held.der : undefined
+    const certificate = kept ?? (await this.#certify(facts, framed.peer))
     if (this.#stopping) return STOPPING
     const session = new NodeSession(framed, facts, {
       clock,
@@ -284,7 +282,7 @@ export class RunningGateway implements Gateway {
       { reason: 'replaced', detail: `epoch ${facts.epoch} began` },
       { reason: 'REPLACED', message: REPLACED, spreadMs: 0, retry: false },
     )
-    session.renewAt = clock.monotonic() + (config.certificateMs ?? CERTIFICATE_MS) / 2
+    session.renewAt = clock.monotonic() + (kept ? leftMs - halfLifeMs : halfLifeMs)
     framed.send({
       t: 'welcome',
       epoch: facts.epoch,
@@ -297,7 +295,8 @@ export class RunningGateway implements Gateway {
       desired: { generation: outcome.generation },
     })
     session.start()
-    this.#background('commands were not sent', sendOpenCommands(this.#acceptance, session))
+    if (outcome.asked)
+      this.#background('commands were not sent', sendOpenCommands(this.#acceptance, session))
     this.#sessions.changed(facts.nodeRecordId)
     return undefined
   }
@@ -331,16 +330,19 @@ export class RunningGateway implements Gateway {
   }
 
   async #renew(session: NodeSession): Promise<void> {
-    const { clock, keys, config } = this.#deps
-    session.renewAt = clock.monotonic() + (config.certificateMs ?? CERTIFICATE_MS) / 2
-    const { orgId, nodeRecordId, identityGeneration } = session.facts
-    const certificate = await keys.certify({
-      orgId,
-      nodeId: nodeRecordId,
-      generation: identityGeneration,
-      publicKey: session.peer,
-    })
+    session.renewAt = this.#deps.clock.monotonic() + this.#certificateMs / 2
+    const certificate = await this.#certify(session.facts, session.peer)
     session.send({ t: 'renew', certificate })
+  }
+
+  get #certificateMs(): number {
+    return this.#deps.config.certificateMs ?? CERTIFICATE_MS
+  }
+
+  #certify(facts: SessionFacts, publicKey: string): Promise<Uint8Array> {
+    const { orgId, nodeRecordId, identityGeneration } = facts
+    const node = { orgId, nodeId: nodeRecordId, generation: identityGeneration }
+    return this.#deps.keys.certify({ ...node, publicKey })
   }
 
   /** The node stops on purpose: it gets nothing new, and what runs there may end while the connection lasts. */
