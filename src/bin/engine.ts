@@ -123,7 +123,7 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
     url: config.publicUrl ?? server.url,
     secret: keyring.auth.current.bytes().toString('base64'),
   })
-  const metrics = createMetrics()
+  const metrics = createMetrics({ ofProcess: true })
   const blobs = await openBlobs(config.blobs ?? folder.blobs, { clock, random })
   const gateway = await startGateway({
     engineId: id,

@@ -3,6 +3,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { sql } from 'kysely'
 import { sha256Hex } from '#lib/bytes.ts'
+import { signInByDevice } from '#cli/commands/auth/device-flow.ts'
+import { systemClock, type Clock } from '#lib/clock.ts'
 import { fakeClock } from '#lib/fake-clock.ts'
 import { PLATFORM_SLUG } from '#store/members.ts'
 import { cookieOf, makeWorld, type World } from '#test/world.ts'
@@ -260,6 +262,29 @@ test('AC-1 a terminal signs in by a device code that a person approves', async (
   assert.equal((await poll(device_code)).error, 'invalid_grant')
   const stranger = await world.fetch('/api/auth/device/code', { body: { client_id: 'other' } })
   assert.equal(stranger.status, 400)
+})
+
+test("AC-1 the command line's own sign-in works against this engine", async (t) => {
+  const world = await makeWorld(t)
+  const { cookie, userId } = await world.signUpOwner()
+  let shown = { userCode: '', address: '' }
+  let sleeps = 0
+  const clock: Clock = {
+    ...systemClock,
+    // As if the seconds between two polls had passed, and a person approved meanwhile.
+    async sleep() {
+      await world.engine.db.updateTable('deviceCode').set({ lastPolledAt: null }).execute()
+      if (sleeps++ < 2) return
+      const { userCode } = shown
+      await world.fetch(`/api/auth/device?user_code=${userCode}`, { headers: { cookie } })
+      await world.fetch('/api/auth/device/approve', { body: { userCode }, headers: { cookie } })
+    },
+  }
+  const { signal } = new AbortController()
+  const token = await signInByDevice({ url: world.url, clock, signal }, (code) => (shown = code))
+  assert.equal(sleeps, 3)
+  assert.equal(shown.address, `${world.url}/device?user_code=${shown.userCode}`)
+  assert.equal((await world.client(token).access.whoami({})).id, userId)
 })
 
 test('000-75 an API key that was revoked opens nothing: at once here, within 10 s elsewhere', async (t) => {

@@ -1,5 +1,5 @@
 // What the engine counts (000-76). Names end in their unit; labels have few values: never an id, a path or a name.
-import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client'
 
 export type Metrics = {
   registry: Registry
@@ -9,8 +9,6 @@ export type Metrics = {
   calls: Histogram<'procedure' | 'code'>
   /** Live sessions of nodes on this engine. */
   sessions: Gauge
-  /** Nodes that registered, by transport, and registrations that were refused, by reason. */
-  registrations: Counter<'outcome'>
   /** Decisions of placement: `placed`, `waited`, `no-node`. */
   placements: Counter<'outcome'>
   /** Ended invocations: `ok` or the reason of the failure. */
@@ -22,8 +20,10 @@ export type Metrics = {
 
 const CALL_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30]
 
-export function createMetrics(): Metrics {
+/** `ofProcess` adds CPU, memory, garbage collection and the delay of the event loop: once a process. */
+export function createMetrics({ ofProcess = false } = {}): Metrics {
   const registry = new Registry()
+  if (ofProcess) collectDefaultMetrics({ register: registry, prefix: 'clutch_' })
   const registers = [registry]
   const counter = <L extends string>(name: string, help: string, labelNames: L[]): Counter<L> =>
     new Counter({ name: `clutch_${name}`, help, labelNames, registers })
@@ -38,7 +38,6 @@ export function createMetrics(): Metrics {
       help: 'Live sessions of nodes on this engine',
       registers,
     }),
-    registrations: counter('registrations_total', 'Nodes that asked to register', ['outcome']),
     placements: counter('placements_total', 'Decisions of placement', ['outcome']),
     invocations: counter('invocations_total', 'Ended invocations of functions', ['outcome']),
     invocationSeconds: histogram('invocation_seconds', 'Wall time of invocations', []),
