@@ -9,12 +9,13 @@
 import { Duplex } from 'node:stream'
 import { AppError } from '#lib/error.ts'
 import { PAYLOAD_MAX, protocolError, type ResetReason } from '#protocol/frame.ts'
+import { PIPE_WINDOW_MAX } from '#protocol/pace.ts'
 import { Share, type StreamClass } from '#protocol/turns.ts'
 
 /** Bytes of one stream on the way without credit: what a stream that nobody reads costs. */
 export const WINDOW = 256 * 1024
-/** What the window of a stream that is read as fast as it comes grows to: 20 MB/s at 50 ms. */
-export const WINDOW_MAX = 1024 * 1024
+/** What the window of a stream that is read as fast as it comes grows to: all that a pipe has on the way. */
+export const WINDOW_MAX = PIPE_WINDOW_MAX
 const READ_AHEAD = 16 * 1024
 const WRITE_AHEAD = 64 * 1024
 /** Received pieces kept apart; more are joined, so that one-byte frames cost bytes, not objects. */

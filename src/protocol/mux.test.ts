@@ -7,7 +7,8 @@ import { AppError } from '#lib/error.ts'
 import { fakeClock } from '#lib/fake-clock.ts'
 import { FRAME, PAYLOAD_MAX, writeHeader } from '#protocol/frame.ts'
 import { memoryPipes, type MemoryEnd, type MemoryPipeOptions } from '#protocol/memory-pipe.ts'
-import { HELD_MAX, Mux, PIPE_WINDOW, STALL_MS, UNREAD_MAX, type MuxOptions } from '#protocol/mux.ts'
+import { HELD_MAX, Mux, STALL_MS, UNREAD_MAX, type MuxOptions } from '#protocol/mux.ts'
+import { PIPE_WINDOW, PIPE_WINDOW_MAX, Pace } from '#protocol/pace.ts'
 import { WINDOW, WINDOW_MAX, type MuxStream } from '#protocol/mux-stream.ts'
 
 type World = {
@@ -272,6 +273,22 @@ suite('back-pressure', () => {
   })
 })
 
+test('ND-3 the window of a pipe follows what the peer takes, between its bounds', async () => {
+  const clock = fakeClock()
+  const pace = new Pace(clock)
+  const run = async (bytesPerMs: number): Promise<number> => {
+    for (let i = 0; i < 100; i++) {
+      await clock.advance(5)
+      pace.delivered(bytesPerMs * 5)
+    }
+    return pace.window
+  }
+  assert.equal(await run(500), PIPE_WINDOW, 'a slow link: 4 Mbit/s')
+  assert.ok(Math.abs((await run(80_000)) / (80_000 * 25) - 1) < 0.01, '25 ms of 80 MB/s')
+  assert.equal(await run(1_000_000), PIPE_WINDOW_MAX)
+  assert.equal(await run(500), PIPE_WINDOW, 'and back')
+})
+
 suite('turns', () => {
   /** The far side sees streams end in this order when everything waits at once. */
   async function endOrder(open: (near: Mux) => [string, MuxStream, number][]): Promise<string[]> {
@@ -356,7 +373,7 @@ suite('hostile peers', () => {
       /beyond its credit/,
       Array.from({ length: 5 }, () => frameOf(FRAME.data, PAYLOAD_MAX, 1, big)),
     ],
-    ['credit above the window', /1048576 are the most/, [frameOf(FRAME.credit, WINDOW_MAX, 1)]],
+    ['credit above the window', /4194304 are the most/, [frameOf(FRAME.credit, WINDOW_MAX, 1)]],
     ['credit for the pipe that it never carried', /credited more/, [frameOf(FRAME.credit, 1, 0)]],
     [
       'data for a stream never opened',

@@ -5,7 +5,7 @@
 // 1. The receiving side always reads the pipe and credits the pipe's window on arrival, read or not: a stream that
 //    nobody reads holds up no other, and costs at most WINDOW bytes; all of them together at most UNREAD_MAX.
 // 2. A sender never has more than WINDOW bytes of a stream out without credit (a peer that does is cut off), nor more
-//    than PIPE_WINDOW of all. The last RESERVE of the pipe's window is for the first line (turns.ts).
+//    than the pipe's window of all (pace.ts). The last RESERVE of that is for the first line (turns.ts).
 // 3. What waits for a peer that does not read is bounded: answers by ANSWERS_MAX, data by the streams' own buffers and
 //    HELD_MAX over all; and after `stallMs` without any progress the pipe is cut.
 // 4. Ids go 1, 2, 3 … and are never used twice: near their end the multiplexer says `exhausted`, and its owner opens
@@ -23,11 +23,10 @@ import {
   type ResetReason,
 } from '#protocol/frame.ts'
 import { MuxStream, type MuxLink } from '#protocol/mux-stream.ts'
+import { Pace } from '#protocol/pace.ts'
 import type { Pipe } from '#protocol/pipe.ts'
 import { TURN_BYTES, Turns, type StreamClass } from '#protocol/turns.ts'
 
-/** Data of all streams on the way at once: bounds what a small frame queues behind on a slow link. */
-export const PIPE_WINDOW = 1024 * 1024
 const RESERVE = 128 * 1024
 const PIPE_CREDIT_EACH = 128 * 1024
 /** Bytes that arrived and nobody reads, over all streams of a pipe; beyond it the stream that overflows is reset. */
@@ -74,6 +73,7 @@ export class Mux {
   #pingId = 0
   #answers = 0
   #full = false
+  readonly #pace: Pace
   #onTheWay = 0
   #arrived = 0
   #unread = 0
@@ -91,6 +91,7 @@ export class Mux {
     this.#batch = new Batch(pipe.copies, (bytes) => {
       if (!this.#closed && !pipe.write(bytes)) this.#full = true
     })
+    this.#pace = new Pace(options.clock)
     this.#link = this.#makeLink()
     const reader = new FrameReader({
       header: (type, value, id) => this.#header(type, value, id),
@@ -257,6 +258,7 @@ export class Mux {
     this.#onTheWay -= bytes
     if (this.#onTheWay < 0) throw protocolError('the pipe was credited more than it carried')
     this.#progress++
+    this.#pace.delivered(bytes)
     if (!this.#turns.empty) this.#schedule()
   }
 
@@ -300,9 +302,10 @@ export class Mux {
   #flush(): void {
     const emit = (payload: Buffer): void => this.#batch.data(stream?.id ?? 0, payload)
     let stream: MuxStream | undefined
-    while (!this.#full && !this.#closed && this.#onTheWay < PIPE_WINDOW) {
+    const { window } = this.#pace
+    while (!this.#full && !this.#closed && this.#onTheWay < window) {
       const alone = this.#turns.alone
-      stream = this.#turns.next(this.#onTheWay < PIPE_WINDOW - RESERVE)
+      stream = this.#turns.next(this.#onTheWay < window - RESERVE)
       if (!stream) break
       const sent = stream.transmit(alone ? PAYLOAD_MAX : TURN_BYTES, emit)
       this.#onTheWay += sent

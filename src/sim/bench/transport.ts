@@ -181,7 +181,7 @@ const failureOf = (child: ChildProcess): Promise<never> =>
     child.once('exit', (code) => reject(new Error(`the far process ended with ${code}`))),
   )
 
-// The library as it is: one QUIC stream of the addon, no multiplexer and no pipe around it.
+// The library as it is: one QUIC stream of the addon, configured as the pipe configures it, with nothing around it.
 
 type AddonStream = {
   read(max: number): Promise<Uint8Array | null>
@@ -213,8 +213,8 @@ function addonAndConfig(identity: Identity): { addon: Addon; config: object } {
     maxIdleTimeout: 15_000,
     keepAliveInterval: 4_000,
     maxConcurrentStreamLimit: 8,
-    maxStreamData: 8 << 20,
-    maxConnectionData: 8 << 20,
+    maxStreamData: 2 << 20,
+    maxConnectionData: 2 << 20,
     receiveBufferSize: 2 << 20,
     sendBufferSize: 2 << 20,
   })
