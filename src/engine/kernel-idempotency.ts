@@ -6,6 +6,7 @@ import { z } from 'zod'
 import type { Call, TxCall } from '#engine/call.ts'
 import type { Engine } from '#engine/engine.ts'
 import { sameBytes, sha256 } from '#lib/bytes.ts'
+import type { Instant } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import type { Tx } from '#store/connect.ts'
 import {
@@ -43,10 +44,11 @@ export const idempotently = {
   /** In the call's transaction; the answer is stored with the change. */
   async replayed(call: TxCall, of: IdempotentCall, run: () => Promise<unknown>): Promise<unknown> {
     const requestHash = hashOf(of.input)
-    const seen = await claimKey(call.tx, keyRow(of), { requestHash, now: call.engine.clock.now() })
+    const now = call.engine.clock.now()
+    const seen = await claimKey(call.tx, keyRow(of), { requestHash, now })
     if (seen) return answerOf(seen, requestHash)
     const answer = await run()
-    await answerKey(call.tx, keyRow(of), answer)
+    await answerKey(call.tx, keyRow(of), { claimedAt: now, answer })
     return answer
   },
 
@@ -61,10 +63,11 @@ export const idempotently = {
   ): Promise<unknown> {
     if (!of) return (await way.run()).answer
     const requestHash = hashOf(of.input)
-    const seen = await claimKey(call.tx, keyRow(of), { requestHash, now: call.engine.clock.now() })
+    const now = call.engine.clock.now()
+    const seen = await claimKey(call.tx, keyRow(of), { requestHash, now })
     if (seen) return way.replay(Subject.parse(answerOf(seen, requestHash)).subject)
     const { subject, answer } = await way.run()
-    await answerKey(call.tx, keyRow(of), { subject })
+    await answerKey(call.tx, keyRow(of), { claimedAt: now, answer: { subject } })
     return answer
   },
 
@@ -78,22 +81,23 @@ export const idempotently = {
     const requestHash = hashOf(of.input)
     const now = engine.clock.now()
     const seen = await claimKey(engine.db, key, { requestHash, now })
-    if (seen && !(await takenOver(engine, key, { seen, requestHash })))
+    if (seen && !(await takenOver(engine, key, { seen, requestHash, now })))
       return answerOf(seen, requestHash)
     let answer: unknown
     let settled = false
     const settle = async (tx: Tx, given: unknown): Promise<void> => {
-      await answerKey(tx, key, given)
-      settled = true
+      settled = await answerKey(tx, key, { claimedAt: now, answer: given })
+      // Another call took the key over: what this one did must not stand beside what that one does.
+      if (!settled) throw underWay()
     }
     try {
       answer = await run(settle)
     } catch (error) {
       // The store may be what failed; then the claim is lost after a while by itself.
-      await releaseKey(engine.db, key).catch(() => undefined)
+      await releaseKey(engine.db, key, now).catch(() => undefined)
       throw error
     }
-    if (!settled) await answerKey(engine.db, key, answer)
+    if (!settled) await answerKey(engine.db, key, { claimedAt: now, answer })
     return answer
   },
 }
@@ -101,9 +105,8 @@ export const idempotently = {
 async function takenOver(
   engine: Engine,
   key: KeyOf,
-  { seen, requestHash }: { seen: Seen; requestHash: Buffer },
+  { seen, requestHash, now }: { seen: Seen; requestHash: Buffer; now: Instant },
 ): Promise<boolean> {
-  const now = engine.clock.now()
   if (seen.answer !== null || now - seen.createdAt.getTime() < CLAIM_LOST_AFTER_MS) return false
   return reclaimKey(engine.db, key, { from: seen.createdAt, now, requestHash })
 }
@@ -113,12 +116,14 @@ function answerOf(seen: Seen, requestHash: Buffer): unknown {
     throw new AppError('CONFLICT', 'This Idempotency-Key was used with another body', {
       details: { reason: 'idempotency_key_reused', next: 'Send a new key with a new body' },
     })
-  if (seen.answer === null)
-    throw new AppError('CONFLICT', 'A call with this Idempotency-Key is under way', {
-      details: { reason: 'idempotency_in_progress', next: 'Try again in a moment' },
-    })
+  if (seen.answer === null) throw underWay()
   return seen.answer
 }
+
+const underWay = (): AppError =>
+  new AppError('CONFLICT', 'A call with this Idempotency-Key is under way', {
+    details: { reason: 'idempotency_in_progress', next: 'Try again in a moment' },
+  })
 
 const keyRow = ({ orgId, procedure, key }: IdempotentCall): KeyOf => ({ orgId, procedure, key })
 

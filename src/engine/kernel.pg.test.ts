@@ -266,6 +266,8 @@ type Deploying = {
   deploy: (body?: object) => Promise<Response>
   started: () => number
   release: () => void
+  /** Lets only the first go on. */
+  lose: () => void
 }
 
 /** A world whose `prepare` waits until it is told to go on: then the deploy fails, as the stand-in prepares nothing. */
@@ -274,11 +276,9 @@ async function deploying(
   clock = fakeClock(Date.now()),
 ): Promise<Deploying> {
   let calls = 0
-  let go = (): void => undefined
-  const gate = new Promise<void>((resolve) => (go = resolve))
+  const [first, others] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   const prepare: Invoker['prepare'] = async () => {
-    calls++
-    await gate
+    await Promise.race([others.promise, ...(calls++ === 0 ? [first.promise] : [])])
     throw new AppError('INVALID', 'a stand-in prepares nothing')
   }
   const world = await makeWorld(t, {
@@ -289,7 +289,7 @@ async function deploying(
   const component = Buffer.from('0061736d0100000000', 'hex').toString('base64')
   const deploy = (body = {}): Promise<Response> =>
     world.fetch('/v1/functions', { body: { orgId, name: 'f', component, ...body }, headers })
-  return { world, deploy, started: () => calls, release: () => go() }
+  return { world, deploy, started: () => calls, release: others.resolve, lose: first.resolve }
 }
 
 async function until(test: () => boolean): Promise<void> {
@@ -318,19 +318,22 @@ test('D51 outside a transaction too one key runs once at a time; a failure gives
 
 test('D51 a claim whose engine died is taken over after five minutes', async (t) => {
   const clock = fakeClock(Date.now())
-  const { deploy, started, release } = await deploying(t, clock)
+  const { deploy, started, release, lose } = await deploying(t, clock)
   const lost = deploy()
   await until(() => started() === 1)
   await clock.advance(5 * 60_000)
   const takers = [deploy(), deploy()]
   await until(() => started() === 2)
+  // The one that was lost ends after all: that gives away nothing of its successor's.
+  lose()
+  assert.equal((await lost).status, 400)
+  assert.equal((await deploy()).status, 409)
   // The other one hears so before the work ends.
   assert.equal((await Promise.race(takers)).status, 409)
   release()
   const statuses = await Promise.all(takers.map(async (taker) => String((await taker).status)))
   assert.equal(started(), 2, 'one of both took over')
   assert.deepEqual(statuses.toSorted(), ['400', '409'])
-  await lost
 })
 
 test('rule 5 a contract that forgets the org lets nobody in', async (t) => {

@@ -46,15 +46,25 @@ export async function reclaimKey(
   return result.numUpdatedRows === 1n
 }
 
-export async function answerKey(db: Store | Tx, key: KeyOf, answer: unknown): Promise<void> {
-  await of(db.updateTable('idempotencyKeys'), key)
-    .set({ answer: JSON.stringify(answer) })
-    .execute()
+/** False, and nothing changed, when another call has taken over the claim of `claimedAt`. */
+export async function answerKey(
+  db: Store | Tx,
+  key: KeyOf,
+  claim: { claimedAt: Instant; answer: unknown },
+): Promise<boolean> {
+  const result = await of(db.updateTable('idempotencyKeys'), key)
+    .set({ answer: JSON.stringify(claim.answer) })
+    .where('createdAt', '=', new Date(claim.claimedAt))
+    .executeTakeFirst()
+  return result.numUpdatedRows === 1n
 }
 
 /** Gives a claim back after the call failed: the same key may try again. */
-export async function releaseKey(db: Store, key: KeyOf): Promise<void> {
-  await of(db.deleteFrom('idempotencyKeys'), key).where('answer', 'is', null).execute()
+export async function releaseKey(db: Store, key: KeyOf, claimedAt: Instant): Promise<void> {
+  await of(db.deleteFrom('idempotencyKeys'), key)
+    .where('answer', 'is', null)
+    .where('createdAt', '=', new Date(claimedAt))
+    .execute()
 }
 
 const of = <Q extends { where(column: never, op: '=', value: string): Q }>(
