@@ -70,6 +70,7 @@ export class Commands {
   }
 
   #answer(id: string, { ok, output }: Checked): void {
-    this.#deps.send({ t: 'command-result', id, ok, output: output.slice(0, OUTPUT_MAX) })
+    const text = output.slice(0, OUTPUT_MAX).replaceAll('\0', '\uFFFD')
+    this.#deps.send({ t: 'command-result', id, ok, output: text })
   }
 }

@@ -11,7 +11,12 @@ export const PROTOCOL_VERSIONS: readonly number[] = [1]
 
 const bytes: z.ZodType<Uint8Array> = z.instanceof(Uint8Array)
 const count = z.number().int().nonnegative()
-const text = (max: number): z.ZodString => z.string().max(max)
+/** Text without NUL, which Postgres cannot store. */
+const text = (max: number): z.ZodString =>
+  z
+    .string()
+    .max(max)
+    .regex(/^[^\0]*$/, 'it holds a NUL')
 
 export const Manifest = z.object({
   cpuMillis: count,

@@ -179,12 +179,16 @@ function outcomeOf(ran: RunOutcome): Outcome {
   if (ran.kind === 'exited') return { kind: 'exited', exitCode: ran.exitCode }
   if (ran.kind === 'cancelled') return { kind: 'cancelled' }
   const max = ran.kind === 'trap' ? TRAP_CHARS_MAX : REASON_CHARS_MAX
-  return { kind: ran.kind, message: ran.message.slice(0, max) }
+  return { kind: ran.kind, message: printable(ran.message, max) }
 }
+
+/** Cut to the message's limit; a guest's names may hold a NUL. */
+const printable = (text: string, max: number): string =>
+  text.slice(0, max).replaceAll('\0', '\uFFFD')
 
 const fault = (message: string): Ran => ({
   t: 'result',
-  outcome: { kind: 'fault', message: message.slice(0, REASON_CHARS_MAX) },
+  outcome: { kind: 'fault', message: printable(message, REASON_CHARS_MAX) },
   durationMs: 0,
   memPeakMb: null,
   stdoutTruncated: false,

@@ -89,9 +89,7 @@ export class RunnerPool {
   async #start(bound: Bound): Promise<Entry> {
     const cost = bound.memMb + RUNNER_MEM_MB
     if (this.#closed) throw unavailable('NODE_STOPPING', 'the agent stops')
-    await this.#makeRoom(cost)
-    this.#starting++
-    this.#startingMb += cost
+    await this.#reserve(cost)
     try {
       const artifact = await this.#deps.artifact(bound.sha256)
       const runner = await this.#bind(artifact, bound.memMb)
@@ -143,16 +141,22 @@ export class RunnerPool {
     })
   }
 
-  async #makeRoom(memMb: number): Promise<void> {
-    for (const entry of this.#entries) {
-      if (this.#roomFor(memMb)) return
-      if (!entry.busy) await this.#drop(entry)
+  /** Takes the room for a runner that is about to start, and makes it first where it must. */
+  async #reserve(memMb: number): Promise<void> {
+    for (;;) {
+      if (this.#roomFor(memMb)) {
+        this.#starting++
+        this.#startingMb += memMb
+        return
+      }
+      const idle = [...this.#entries].find((entry) => !entry.busy)
+      if (!idle)
+        throw unavailable(
+          'NODE_FULL',
+          `the node has no room for a runner of ${memMb} MB: ${this.#entries.size} are busy`,
+        )
+      await this.#drop(idle)
     }
-    if (this.#roomFor(memMb)) return
-    throw unavailable(
-      'NODE_FULL',
-      `the node has no room for a runner of ${memMb} MB: ${this.#entries.size} are busy`,
-    )
   }
 
   #roomFor(memMb: number): boolean {

@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { systemClock, type Clock } from '#lib/clock.ts'
+import { isGone, processAt } from '#sim/bench/process-tree.ts'
+import { until } from '#sim/node-world.ts'
+import type { Runner } from '#wasm/runner.ts'
+import { diag, diagArtifact } from '#agent/drivers/wasm/diag.ts'
+import { RunnerPool, type PoolDeps } from '#agent/drivers/wasm/runner-pool.ts'
+
+const artifact = diagArtifact()
+const one = { sha256: 'one', memMb: 16 }
+const two = { sha256: 'two', memMb: 16 }
+/** A guest of 16 MB and its runner. */
+const COST_MB = 80
+
+function pool(t: TestContext, options: Partial<PoolDeps> = {}): RunnerPool {
+  const made = new RunnerPool({
+    clock: systemClock,
+    node: process.execPath,
+    memMbMax: 4 * COST_MB,
+    artifact: async () => artifact,
+    ...options,
+  })
+  t.after(() => made.close())
+  return made
+}
+
+const pidOf = async (runner: Runner): Promise<number> => runner.pid ?? 0
+const run = async (runner: Runner): Promise<boolean> =>
+  (await diag(runner, new AbortController().signal)).ok
+
+test('FN-4 a runner is kept warm for its artifact and lent to one invocation at a time', async (t) => {
+  const runners = pool(t)
+  const first = await runners.with(one, pidOf)
+  assert.equal(await runners.with(one, run), true)
+  assert.equal(await runners.with(one, pidOf), first)
+  await runners.with(one, async (lent) => {
+    const other = await runners.with(one, pidOf)
+    assert.notEqual(other, lent.pid)
+  })
+  assert.notEqual(await runners.with(two, pidOf), first)
+})
+
+test('FN-4 the runner idle longest makes room; when all are busy the next is refused', async (t) => {
+  const runners = pool(t, { memMbMax: 2 * COST_MB })
+  const first = await runners.with(one, pidOf)
+  const second = await runners.with(two, pidOf)
+  const before = processAt(first)
+  assert.ok(before)
+  await runners.with({ sha256: 'three', memMb: 16 }, async () => {
+    assert.ok(isGone(before))
+    assert.equal(await runners.with(two, pidOf), second)
+    await runners.with(two, async () => {
+      await assert.rejects(runners.with(one, pidOf), {
+        code: 'UNAVAILABLE',
+        details: { reason: 'NODE_FULL' },
+      })
+    })
+  })
+  assert.equal(runners.size, 2)
+})
+
+test('FN-4 a runner that died is not lent again', async (t) => {
+  const runners = pool(t)
+  const first = await runners.with(one, async (runner) => {
+    process.kill(runner.pid ?? 0, 'SIGKILL')
+    await runner.ended
+    return runner.pid
+  })
+  assert.notEqual(await runners.with(one, pidOf), first)
+  assert.equal(await runners.with(one, run), true)
+})
+
+test('FN-4 a runner that nobody used for a while is closed', async (t) => {
+  const timers: (() => void)[] = []
+  const clock: Clock = {
+    ...systemClock,
+    after: (ms, fn) => {
+      if (ms !== 4321) return systemClock.after(ms, fn)
+      timers.push(fn)
+      return () => void timers.splice(timers.indexOf(fn), 1)
+    },
+  }
+  const runners = pool(t, { clock, idleMs: 4321 })
+  await runners.with(one, pidOf)
+  await runners.with(one, pidOf)
+  assert.equal(timers.length, 1)
+  assert.equal(runners.size, 1)
+  timers[0]?.()
+  await until('it is closed', () => runners.size === 0)
+})
+
+test('ND-19 closing the pool leaves no process, the blank one included', async (t) => {
+  const runners = pool(t, { memMbMax: 4_000 })
+  runners.warm()
+  const pids = [await runners.with(one, pidOf), await runners.with(two, pidOf)]
+  runners.warm()
+  const processes = pids.map((pid) => processAt(pid))
+  await runners.close()
+  for (const each of processes) assert.ok(each && isGone(each))
+  await assert.rejects(runners.with(one, pidOf), { code: 'UNAVAILABLE' })
+})
+
+test('an artifact that does not load is told, and the pool goes on', async (t) => {
+  const runners = pool(t, {
+    memMbMax: 4_000,
+    artifact: async (sha256) => (sha256 === 'two' ? Buffer.from('no artifact') : artifact),
+  })
+  runners.warm()
+  await assert.rejects(runners.with(two, pidOf), { code: 'INVALID' })
+  assert.equal(await runners.with(one, run), true)
+  assert.equal(runners.size, 1)
+})
