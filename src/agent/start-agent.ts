@@ -216,9 +216,10 @@ async function makeDataDir(dataDir: string): Promise<void> {
 async function tokenOf({ token }: AgentConfig): Promise<string | undefined> {
   if (token === undefined || 'text' in token) return token?.text
   try {
-    return (await readFile(token.file, 'utf8')).trim()
+    const text = (await readFile(token.file, 'utf8')).trim()
+    return text === '' ? undefined : text
   } catch (cause) {
-    // A token file that was removed after the first start is as it should be: the journal may know enough.
+    // A token file that was removed or emptied after the first start is as it should be: the journal knows enough.
     if (cause instanceof Error && 'code' in cause && cause.code === 'ENOENT') return undefined
     throw new AppError('INVALID', `the token file ${token.file} cannot be read`, {
       cause,
