@@ -104,6 +104,12 @@ function checkImports(component: Component): void {
     )
   }
   for (const { name, functions } of component.imports) {
+    if (functions === undefined)
+      throw refuse(
+        'IMPORT_REFUSED',
+        `the component imports ${quoted(name)} by a type that it took from elsewhere`,
+        'declare the type of the imported instance itself, as toolchains do',
+      )
     const missing = functions.filter((one) => OFFERED[interfaceOf(name)]?.includes(one) !== true)
     if (missing.length > 0)
       throw refuse(

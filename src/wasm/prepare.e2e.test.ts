@@ -82,6 +82,24 @@ test('FN-2 an unknown function of an offered interface is refused at deploy', as
   assert.match(await refusal(wat), /^IMPORT_REFUSED: .*"exit-loudly" of "wasi:cli\/exit@0\.2\.3"/)
 })
 
+test('FN-2 an import whose type is an alias cannot hide what it asks for', async () => {
+  const hiding = (how: string): string =>
+    component(
+      '(call $f) i32.const 0',
+      `(type $own (instance (export "constructor" (func)) (export "to-string" (func))))
+      ${how}
+      (import "wasi:io/poll@0.2.0" (instance $p (type $hidden)))
+      (core func $f (canon lower (func $p "to-string")))`,
+      '(with "a" (instance (export "f" (func $f))))',
+      '(import "a" "f" (func $f))',
+    )
+  const why = /^IMPORT_REFUSED: .*"wasi:io\/poll@0\.2\.0"/
+  assert.match(await refusal(hiding('(alias outer 0 $own (type $hidden))')), why)
+  assert.match(await refusal(hiding('(export $hidden "own" (type $own))')), why)
+  const nested = '(import "wasi:io/poll@0.2.0" (instance (export "inner" (instance))))'
+  assert.match(await refusal(component('i32.const 0', nested)), /^IMPORT_REFUSED: .*"inner"/)
+})
+
 test('FN-2 a preview 1 module with another import is refused by its name', async () => {
   const own = '(module (import "env" "launch" (func)) (func (export "_start")))'
   assert.match(await refusal(own), /^IMPORT_REFUSED: .*"env launch"/)
@@ -118,6 +136,13 @@ test('FN-2 a memory minimum over memMb is refused with both numbers', async () =
   assert.equal(await refusal(wat, 65), 'accepted')
   const inner = component('i32.const 0', '', '', '(memory 1025)')
   assert.match(await refusal(inner, 64), /^MEMORY_MINIMUM/)
+  const sum = '(module (memory (export "memory") 200) (memory 100) (func (export "_start")))'
+  assert.match(await refusal(sum, 16), /^MEMORY_MINIMUM: .*19 MiB.*allows 16/)
+})
+
+test('FN-2 a module with hundreds of memories is refused, quickly', async () => {
+  const wat = `(module (memory (export "memory") 0) ${'(memory 0)'.repeat(20_000)} (func (export "_start")))`
+  assert.match(await refusal(wat), /^TOO_MANY_MEMORIES: .*20001 memories; at most 100/)
 })
 
 test('FN-2 instructions that cannot be followed are refused, not run unlimited', async () => {

@@ -45,7 +45,7 @@ function scriptOf(minified: string): string {
 
 function checkModule(bytes: Uint8Array, memMb: number): Uint8Array {
   const module = readCoreModule(bytes)
-  for (const { minPages } of module.memories) checkMinimum(minPages, memMb)
+  checkMinimum(module.memories, memMb)
   checkValid(bytes)
   return watchGrowth(bytes)
 }
@@ -94,8 +94,7 @@ async function componentArtifact(
 ): Promise<Artifact> {
   const component = readComponent(bytes)
   checkWorld(component)
-  for (const module of component.modules)
-    for (const { minPages } of module.memories) checkMinimum(minPages, memMb)
+  for (const { memories } of component.modules) checkMinimum(memories, memMb)
   const { generate, minify } = await loadTools()
   const { files, imports } = generateFrom(bytes, generate)
   const modules = files

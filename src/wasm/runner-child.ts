@@ -18,7 +18,8 @@ import {
 import { execute, type Instantiate, type Program } from '#wasm/guest/execute.ts'
 import { DOWN, type GuestResult, type Invoke, type LoadRequest, UP } from '#wasm/child/frames.ts'
 import { createGuest } from '#wasm/guest/guest.ts'
-import { limitMemory } from '#wasm/binary/limit-memory.ts'
+import { PAGE_BYTES, PAGES_PER_MIB } from '#wasm/binary/core-module.ts'
+import { bytesAtStart, limitMemory } from '#wasm/binary/limit-memory.ts'
 
 /** Garbage of finished instances (mostly their memories) that may gather before it is collected. */
 const GARBAGE_BYTES_MAX = 256 * 1024 * 1024
@@ -59,15 +60,23 @@ function load(bytes: Uint8Array, memMb: number): Program {
   const artifact = decodeArtifact(bytes)
   const modules = artifact.modules.map(
     ({ name, bytes: module }) =>
-      [name, new WebAssembly.Module(new Uint8Array(limitMemory(module, memMb)))] as const,
+      [
+        name,
+        {
+          module: new WebAssembly.Module(new Uint8Array(limitMemory(module, memMb))),
+          bytesAtStart: bytesAtStart(module),
+        },
+      ] as const,
   )
+  const memoryBytesMax = memMb * PAGES_PER_MIB * PAGE_BYTES
   if (artifact.kind === 'component') {
     const instantiate = instantiatorOf(artifact.glue)
-    return { kind: 'component', imports: artifact.imports, instantiate, modules: new Map(modules) }
+    const { imports } = artifact
+    return { kind: 'component', memoryBytesMax, imports, instantiate, modules: new Map(modules) }
   }
   const module = modules[0]?.[1]
   if (module === undefined) throw new Error('the artifact holds no module')
-  return { kind: 'preview1', module }
+  return { kind: 'preview1', memoryBytesMax, module }
 }
 
 function pull(): Uint8Array {

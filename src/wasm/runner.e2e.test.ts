@@ -270,6 +270,39 @@ test('FN-4 the cap is the own maximum of a module when that is lower', async () 
   assert.equal((await runWat(wat)).outcome.memPeakMb, 2)
 })
 
+test('FN-4 all memories of a guest share its cap, in one instance or in many', async () => {
+  const grows = Array.from({ length: 20 }, (_, i) => `(drop (memory.grow ${i} (i32.const 60)))`)
+  const memories = `(memory (export "memory") 1) ${'(memory 1)'.repeat(19)}`
+  const one = await runWat(preview1([], grows.join(' '), memories), {}, 16)
+  assert.equal(one.outcome.kind, 'exited')
+  // Each began with a page: 256 pages hold 20 and three growths more.
+  assert.equal(one.outcome.memPeakMb, (20 + 3 * 60) / 16)
+  const after = preview1([], `${grows.join(' ')} unreachable`, memories)
+  assert.equal((await runWat(after, {}, 16)).outcome.kind, 'memory')
+  const many = (pages: string, times: number): string =>
+    component(
+      'i32.const 0',
+      `(core module $x (memory ${pages})) ${'(core instance (instantiate $x))'.repeat(times)}`,
+    )
+  const started = (await runWat(many('200', 40), {}, 16)).outcome
+  assert.equal(started.kind, 'memory')
+  assert.match(started.kind === 'memory' ? started.message : '', /25 MiB together; memMb allows 16/)
+  assert.equal((await runWat(many('0', 200), {}, 16)).outcome.kind, 'memory')
+  assert.equal((await runWat(many('1', 50), {}, 16)).outcome.kind, 'exited')
+})
+
+test('FN-4 what grows in a start function is counted when its instance stands', async () => {
+  const wat = component(
+    'i32.const 0',
+    `(core module $x (memory 1) (func $s (drop (memory.grow (i32.const 250)))) (start $s))
+    (core instance (instantiate $x)) (core instance (instantiate $x))`,
+  )
+  const { outcome } = await runWat(wat, {}, 16)
+  assert.equal(outcome.kind, 'memory')
+  const once = wat.replace('(core instance (instantiate $x))', '')
+  assert.equal((await runWat(once, {}, 16)).outcome.kind, 'exited')
+})
+
 test('FN-4 many memories and endless tables end the guest, not the machine', async () => {
   const memories = Array.from({ length: 60 }, (_, i) => `(memory $m${i} 1)`).join(' ')
   const fills = Array.from(

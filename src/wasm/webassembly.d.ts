@@ -19,6 +19,10 @@ declare namespace WebAssembly {
     constructor(type: { value: string; mutable?: boolean }, value?: number | bigint)
     value: number | bigint
   }
+  class Table {
+    constructor(type: { element: string; initial: number })
+    set(index: number, value: unknown): void
+  }
   class RuntimeError extends Error {}
   function validate(bytes: Uint8Array): boolean
 }

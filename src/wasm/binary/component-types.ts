@@ -13,7 +13,7 @@ import {
 } from '#wasm/binary/cursor.ts'
 import { checkComponentName } from '#wasm/binary/safe-name.ts'
 
-/** Names of the functions that an instance type holds; undefined for every other type. */
+/** Names of what an instance type holds but for types; undefined for every other type. */
 export type InstanceType = { functions: string[] } | undefined
 
 export type Extern = {
@@ -154,7 +154,7 @@ function declarations(cursor: Cursor, depth: number): InstanceType {
       externType(cursor)
     } else if (kind === 0x04) {
       const text = externName(cursor, 'the export')
-      if (externType(cursor).sort === 'func') functions.push(text)
+      if (externType(cursor).sort !== 'type') functions.push(text)
     } else throw unknown(cursor, 'the declaration', kind)
   })
   return { functions }

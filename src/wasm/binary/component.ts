@@ -27,8 +27,11 @@ export type ComponentImport = {
   /** 'wasi:cli/exit@0.2.12' */
   name: string
   sort: 'module' | 'func' | 'type' | 'component' | 'instance'
-  /** For an instance: the functions it is asked for, as the binary spells them: '[method]pollable.ready'. */
-  functions: string[]
+  /**
+   * For an instance: the functions it is asked for, as the binary spells them: '[method]pollable.ready'. Undefined when
+   * its type is not written out where it is imported: an alias may stand for anything.
+   */
+  functions: string[] | undefined
 }
 
 export type Component = {
@@ -61,8 +64,7 @@ const each = (cursor: Cursor, read: (cursor: Cursor) => void): void => {
 function readImport(walk: Walk, cursor: Cursor): void {
   const text = externName(cursor, 'the import')
   const extern = externType(cursor)
-  const functions =
-    extern.sort === 'instance' ? (walk.types[extern.typeIndex]?.functions ?? []) : []
+  const functions = extern.sort === 'instance' ? walk.types[extern.typeIndex]?.functions : []
   walk.imports.push({ name: text, sort: extern.sort, functions })
   if (extern.sort === 'type') walk.types.push(undefined)
 }

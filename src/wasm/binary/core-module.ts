@@ -30,6 +30,9 @@ export type CoreModule = {
 export const PAGE_BYTES = 65_536
 export const PAGES_PER_MIB = 16
 
+/** Toolchains emit one. Each takes address space whatever its size, and 10 GB of it. */
+export const MEMORIES_MAX = 100
+
 /** Names that the preparer appends itself; a module may not bring its own. */
 export const RESERVED_PREFIX = '$clutch.'
 
@@ -116,15 +119,27 @@ function readExports(cursor: Cursor): CoreModule['exports'] {
   })
 }
 
+function readMemories(cursor: Cursor): MemoryLimits[] {
+  const memories = Array.from({ length: count(cursor) }, () => memoryLimits(cursor))
+  if (memories.length > MEMORIES_MAX)
+    throw refuse(
+      'TOO_MANY_MEMORIES',
+      `the module defines ${memories.length} memories; at most ${MEMORIES_MAX} are offered`,
+      'build with one memory, as toolchains do',
+    )
+  return memories
+}
+
 /** Reads and checks one core module's borders. Refuses with INVALID and a reason. */
 export function readCoreModule(bytes: Uint8Array): CoreModule {
   const module: CoreModule = { imports: [], exports: [], memories: [] }
   for (const section of sectionsOf(bytes)) {
     const cursor = cursorOver(bytes, section.start, section.end)
-    if (section.id === SECTION_IMPORT) module.imports.push(...readImports(cursor))
-    else if (section.id === SECTION_EXPORT) module.exports.push(...readExports(cursor))
+    if (section.id === SECTION_IMPORT) module.imports = module.imports.concat(readImports(cursor))
+    else if (section.id === SECTION_EXPORT)
+      module.exports = module.exports.concat(readExports(cursor))
     else if (section.id === SECTION_MEMORY)
-      module.memories.push(...Array.from({ length: count(cursor) }, () => memoryLimits(cursor)))
+      module.memories = module.memories.concat(readMemories(cursor))
   }
   return module
 }

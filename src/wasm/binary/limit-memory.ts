@@ -1,13 +1,25 @@
 // Lowers the maximum of every memory a module defines, so that growth past the cap answers -1 inside the guest.
 // Touches the memory section only: the rest of the module is copied byte for byte.
-import { count, cursorOver, pushU32, refuse, sectionsOf } from '#wasm/binary/cursor.ts'
-import { memoryLimits, PAGES_PER_MIB } from '#wasm/binary/core-module.ts'
+import {
+  count,
+  cursorOver,
+  pushU32,
+  refuse,
+  type Section,
+  sectionsOf,
+} from '#wasm/binary/cursor.ts'
+import {
+  memoryLimits,
+  type MemoryLimits,
+  PAGE_BYTES,
+  PAGES_PER_MIB,
+} from '#wasm/binary/core-module.ts'
 
 const SECTION_MEMORY = 5
 
-/** Refuses (MEMORY_MINIMUM) a memory whose minimum is over `memMb` MiB. */
-export function checkMinimum(minPages: number, memMb: number): void {
-  const minMb = minPages / PAGES_PER_MIB
+/** Refuses (MEMORY_MINIMUM) a module whose memories start with more than `memMb` MiB together. */
+export function checkMinimum(memories: readonly MemoryLimits[], memMb: number): void {
+  const minMb = memories.reduce((sum, { minPages }) => sum + minPages, 0) / PAGES_PER_MIB
   if (minMb > memMb)
     throw refuse(
       'MEMORY_MINIMUM',
@@ -16,13 +28,26 @@ export function checkMinimum(minPages: number, memMb: number): void {
     )
 }
 
-function limitedSection(bytes: Uint8Array, start: number, end: number, memMb: number): number[] {
+const readLimits = (bytes: Uint8Array, { start, end }: Section): MemoryLimits[] => {
   const cursor = cursorOver(bytes, start, end)
-  const memories = Array.from({ length: count(cursor) }, () => memoryLimits(cursor))
+  return Array.from({ length: count(cursor) }, () => memoryLimits(cursor))
+}
+
+const memorySection = (bytes: Uint8Array): Section | undefined =>
+  sectionsOf(bytes).find(({ id }) => id === SECTION_MEMORY)
+
+/** What a module's own memories take before anything runs. */
+export function bytesAtStart(bytes: Uint8Array): number {
+  const section = memorySection(bytes)
+  if (section === undefined) return 0
+  return readLimits(bytes, section).reduce((sum, { minPages }) => sum + minPages, 0) * PAGE_BYTES
+}
+
+function limitedSection(memories: readonly MemoryLimits[], memMb: number): number[] {
   const body: number[] = []
   pushU32(body, memories.length)
+  checkMinimum(memories, memMb)
   for (const { minPages, maxPages } of memories) {
-    checkMinimum(minPages, memMb)
     body.push(0x01)
     pushU32(body, minPages)
     pushU32(body, Math.min(maxPages ?? Infinity, memMb * PAGES_PER_MIB))
@@ -34,10 +59,10 @@ function limitedSection(bytes: Uint8Array, start: number, end: number, memMb: nu
 
 /** The module with every own memory capped at `memMb` MiB; itself when it defines none. */
 export function limitMemory(bytes: Uint8Array, memMb: number): Uint8Array {
-  const section = sectionsOf(bytes).find(({ id }) => id === SECTION_MEMORY)
+  const section = memorySection(bytes)
   if (section === undefined) return bytes
   const before = bytes.subarray(0, section.at)
-  const limited = limitedSection(bytes, section.start, section.end, memMb)
+  const limited = limitedSection(readLimits(bytes, section), memMb)
   const out = new Uint8Array(before.length + limited.length + bytes.length - section.end)
   out.set(before)
   out.set(limited, before.length)

@@ -42,7 +42,9 @@ export function putTogether(sections: Sections): Uint8Array {
       header,
       body.reduce((sum, part) => sum + part.length, 0),
     )
-    parts.push(Uint8Array.from(header), ...body)
+    parts.push(Uint8Array.from(header))
+    // One by one: a call takes only as many arguments as fit the stack.
+    for (const part of body) parts.push(part)
   }
   for (const id of ORDER) {
     const body = sections.bodies.get(id)

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { parse } from '@bytecodealliance/jco-transpile/wasm-tools'
 import { AppError } from '#lib/error.ts'
 import { seededRandom, systemRandom } from '#lib/random.ts'
-import { GROWTH_REFUSED, memoryExport } from '#wasm/binary/growth.ts'
+import { GRANT, GROWTH_REFUSED, memoryExport } from '#wasm/binary/growth.ts'
 import { limitMemory } from '#wasm/binary/limit-memory.ts'
 import { watchGrowth } from '#wasm/binary/watch-growth.ts'
 
@@ -130,6 +130,32 @@ test('FN-4 modules of real toolchains stay valid, keep their names and lose thei
     )
     assert.ok(!Buffer.from(out).includes('.debug_'))
   }
+})
+
+test('FN-4 growth asks the host once it has been told whom to ask', async () => {
+  const exports = await instanceOf(
+    `(module (memory 1) (table 3 funcref)
+      (func (export "grow") (param i32) (result i32) (memory.grow (local.get 0))))`,
+    2,
+  )
+  assert.equal(call(exports, 'grow', 1), 1)
+  const table = exports[GRANT]
+  assert.ok(table instanceof WebAssembly.Table)
+  const even = await instanceOf(
+    '(module (func (export "f") (param i32) (result i32) (i32.eqz (i32.and (local.get 0) (i32.const 1)))))',
+    1,
+  )
+  table.set(0, even['f'])
+  assert.equal(call(exports, 'grow', 3), -1)
+  assert.equal(globalValue(exports[GROWTH_REFUSED]), 1)
+  assert.equal(call(exports, 'grow', 4), 2)
+})
+
+test('FN-2 hundreds of thousands of growths and functions are rewritten', async () => {
+  const grows = '(drop (memory.grow (i32.const 0)))'.repeat(200_000)
+  const functions = '(func)'.repeat(300_000)
+  const out = watchGrowth(await parse(`(module (memory 1) (func ${grows}) ${functions})`))
+  assert.ok(WebAssembly.validate(new Uint8Array(out)))
 })
 
 test('FN-4 a module without memory or code comes out as valid as it was', async () => {

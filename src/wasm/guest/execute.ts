@@ -1,11 +1,10 @@
 // Runs one invocation of a compiled artifact on a fresh instance. Inside the restricted child only.
 import type { Guest } from '#wasm/guest/guest.ts'
 import type { GuestEnd } from '#wasm/child/frames.ts'
-import { GROWTH_REFUSED } from '#wasm/binary/growth.ts'
+import { createMemoryBudget, type MemoryBudget, type Sized } from '#wasm/guest/memory-budget.ts'
 import { printable } from '#wasm/binary/safe-name.ts'
 import { interfaceOf, PREVIEW1 } from '#wasm/offered.ts'
 import { preview1Host } from '#wasm/guest/preview1.ts'
-import { RESERVED_PREFIX } from '#wasm/binary/core-module.ts'
 import { wasiHost } from '#wasm/guest/wasi-0-2.ts'
 
 /** The generated glue's entry: the shape that jco's `instantiation: 'sync'` emits. */
@@ -18,14 +17,15 @@ export type Instantiate = (
   ) => WebAssembly.Instance,
 ) => Record<string, unknown>
 
-export type Program =
+export type Program = { memoryBytesMax: number } & (
   | {
       kind: 'component'
       imports: string[]
       instantiate: Instantiate
-      modules: Map<string, WebAssembly.Module>
+      modules: Map<string, Sized>
     }
-  | { kind: 'preview1'; module: WebAssembly.Module }
+  | { kind: 'preview1'; module: Sized }
+)
 
 export type Execution = { end: GuestEnd; memPeakBytes: number }
 
@@ -36,30 +36,24 @@ const FRAMES_MAX = 8
 const NAME_CHARS_MAX = 120
 const MESSAGE_CHARS_MAX = 1500
 
-type Instances = WebAssembly.Instance[]
-
-function start(program: Program, guest: Guest, instances: Instances): void {
-  const track = (
-    module: WebAssembly.Module,
-    imports: WebAssembly.Imports,
-  ): WebAssembly.Instance => {
-    const instance = new WebAssembly.Instance(module, imports)
-    instances.push(instance)
-    return instance
-  }
-  if (program.kind === 'preview1') return startPreview1(program.module, guest, track)
+function start(program: Program, guest: Guest, budget: MemoryBudget): void {
+  if (program.kind === 'preview1') return startPreview1(program.module, guest, budget)
   const host = wasiHost(guest)
   const imports: Record<string, unknown> = {}
   for (const name of program.imports) {
     imports[name] = host[interfaceOf(name)]
     imports[interfaceOf(name)] = host[interfaceOf(name)]
   }
+  const sizedOf = new Map<WebAssembly.Module, Sized>()
   const getModule = (name: string): WebAssembly.Module => {
-    const module = program.modules.get(name)
-    if (module === undefined) throw new Error(`the glue asks for module ${name}`)
-    return module
+    const sized = program.modules.get(name)
+    if (sized === undefined) throw new Error(`the glue asks for module ${name}`)
+    sizedOf.set(sized.module, sized)
+    return sized.module
   }
-  const exports = program.instantiate(getModule, imports, track)
+  const exports = program.instantiate(getModule, imports, (module, its) =>
+    budget.instantiate(sizedOf.get(module) ?? { module, bytesAtStart: 0 }, its),
+  )
   const run = Object.entries(exports).find(([name]) => interfaceOf(name) === RUN)?.[1]
   callRun(run)
 }
@@ -70,11 +64,7 @@ function callRun(run: unknown): void {
   run.run()
 }
 
-function startPreview1(
-  module: WebAssembly.Module,
-  guest: Guest,
-  instantiate: (module: WebAssembly.Module, imports: WebAssembly.Imports) => WebAssembly.Instance,
-): void {
+function startPreview1(module: Sized, guest: Guest, budget: MemoryBudget): void {
   let memory: WebAssembly.Memory | undefined
   const view = (): ArrayBuffer => {
     // A start function that calls its host before its memory is exported has no memory to point into.
@@ -82,25 +72,11 @@ function startPreview1(
     return memory.buffer
   }
   const imports = { [PREVIEW1]: preview1Host(guest, view) }
-  const { exports } = instantiate(module, imports)
+  const { exports } = budget.instantiate(module, imports)
   if (exports['memory'] instanceof WebAssembly.Memory) memory = exports['memory']
   const entry = exports['_start']
   if (typeof entry !== 'function') throw new Error('the module exports no function _start')
   entry()
-}
-
-function ownExports(instances: Instances): { memPeakBytes: number; growthRefused: boolean } {
-  let memPeakBytes = 0
-  let growthRefused = false
-  for (const { exports } of instances)
-    for (const [name, value] of Object.entries(exports)) {
-      if (!name.startsWith(RESERVED_PREFIX)) continue
-      // Linear memory never shrinks: its size at the end is its peak.
-      if (value instanceof WebAssembly.Memory) memPeakBytes += value.buffer.byteLength
-      if (name === GROWTH_REFUSED && value instanceof WebAssembly.Global)
-        growthRefused ||= value.value !== 0
-    }
-  return { memPeakBytes, growthRefused }
 }
 
 /** Names of the functions on the stack, innermost first, as far as the module has names. */
@@ -149,15 +125,14 @@ const isHostShortage = (error: unknown): boolean =>
 
 /** Runs the guest to its end; never throws for what a guest does. */
 export function execute(program: Program, guest: Guest): Execution {
-  const instances: Instances = []
+  const budget = createMemoryBudget(program.memoryBytesMax)
   let thrown: { error: unknown } | undefined
   try {
-    start(program, guest, instances)
+    start(program, guest, budget)
   } catch (error) {
     thrown = { error }
   }
-  const { memPeakBytes, growthRefused } = ownExports(instances)
-  return { memPeakBytes, end: endOf(guest, thrown, growthRefused) }
+  return { memPeakBytes: budget.bytes(), end: endOf(guest, thrown, budget.refused()) }
 }
 
 function endOf(
