@@ -89,12 +89,15 @@ export async function until(
 export function processesOf(folder: string): number[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
-    .filter((pid) => {
-      try {
-        return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(folder)
-      } catch {
-        return false
-      }
-    })
     .map(Number)
+    .filter((pid) => commandOf(pid).includes(folder))
+}
+
+/** Its command line, or '' when it is gone. */
+export function commandOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ')
+  } catch {
+    return ''
+  }
 }

@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { checkout, cleanEnv, openFolder, start, startOpen, until } from './cli-dev-run.ts'
 import { startStub } from './cli-stub.ts'
 
-/** On an idle machine it is 80 ms; the best of some runs tells the program from the machine. */
+/** On an idle machine it takes 80 ms by the clock. Processor time tells the program from the machine's other work. */
 const HELP_MS = 120
 
 test('OP-1 every wrapper runs its program', async () => {
@@ -65,15 +65,16 @@ test('OP-1 without node_modules a wrapper says what to run', async (t) => {
   )
 })
 
-test(`OP-1 ccp --help takes less than ${HELP_MS} ms`, async (t) => {
-  const env = cleanEnv({ HOME: openFolder(t, 'ccp-cache-') })
+test(`OP-1 ccp --help takes less than ${HELP_MS} ms of the processor`, async (t) => {
+  const env = cleanEnv({ HOME: openFolder(t, 'ccp-cache-'), CCP: join(checkout, 'bin/ccp') })
+  const timed = 'TIMEFORMAT="%U %S"; time "$CCP" --help >/dev/null'
   let best = Infinity
-  for (let run = 0; run < 15 && best >= HELP_MS; run++) {
-    const began = performance.now()
-    await start(join(checkout, 'bin/ccp'), ['--help'], { env }).ended
-    best = Math.min(best, performance.now() - began)
+  for (let run = 0; run < 20 && best >= HELP_MS; run++) {
+    const { err } = await start('/bin/bash', ['-c', timed], { env }).ended
+    const [user = NaN, system = NaN] = err.trim().split(' ').map(Number)
+    best = Math.min(best, (user + system) * 1000)
   }
-  assert.ok(best < HELP_MS, `the best of 15 took ${best.toFixed(0)} ms`)
+  assert.ok(best < HELP_MS, `the best of 20 took ${best.toFixed(0)} ms`)
 })
 
 test('CP-10 at a terminal a destructive command asks first; Ctrl-C there ends it with 130', async (t) => {

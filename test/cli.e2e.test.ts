@@ -1,90 +1,22 @@
-// `ccp dev` as people start it, and every command against it: real engine, real node, real Postgres.
+// Every command of `ccp` against a real platform: real engine, real node, real Postgres.
 import assert from 'node:assert/strict'
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
-import {
-  checkout,
-  cleanEnv,
-  freePort,
-  openFolder,
-  processesOf,
-  start,
-  until,
-  type Ended,
-  type Started,
-} from './cli-dev-run.ts'
+import { ccpPath, startDevBed, type DevBed } from './cli-dev-bed.ts'
+import { checkout, cleanEnv, processesOf, start, until, type Ended } from './cli-dev-run.ts'
 
-const READY_MS = 120_000
-const STOP_MS = 45_000
-const ccpPath = join(checkout, 'bin/ccp')
 const WORD_COUNT = join(checkout, 'examples/word-count/word-count.wasm')
 const PROBE = join(checkout, 'examples/probe/probe.core.wasm')
 
-let home = ''
-let user = ''
-let http = 0
-let sessions = 0
-let dev: Started
-const cleanups: (() => void)[] = []
-
-const scope = { after: (fn: () => void) => void cleanups.push(fn) }
-const startDev = (): Started =>
-  start(
-    ccpPath,
-    ['dev', '--home', home, '--port', String(http), '--session-port', String(sessions)],
-    { env: cleanEnv({ HOME: user }) },
-  )
-const ready = (started: Started): Promise<void> =>
-  until(
-    `ccp dev is ready: ${started.output()}`,
-    () => {
-      if (started.child.exitCode !== null) throw new Error(`ccp dev ended: ${started.output()}`)
-      return started.output().includes('Ctrl-C stops')
-    },
-    READY_MS,
-  )
-
-function ccp(
-  argv: string[],
-  more: { env?: Record<string, string>; stdin?: string } = {},
-): Promise<Ended> {
-  const env = cleanEnv({ HOME: user, CLUTCH_HOME: home, ...more.env })
-  return start(ccpPath, argv, { env, ...(more.stdin === undefined ? {} : { stdin: more.stdin }) })
-    .ended
-}
-async function json<T>(argv: string[]): Promise<T> {
-  const { code, out, err } = await ccp([...argv, '--json'])
-  assert.equal(code, 0, err)
-  return JSON.parse(out) as T
-}
-
+let bed: DevBed
 before(async () => {
-  home = openFolder(scope, 'ccp-dev-home-')
-  user = openFolder(scope, 'ccp-dev-user-')
-  http = await freePort()
-  sessions = await freePort()
-  dev = startDev()
-  await ready(dev)
+  bed = await startDevBed()
 })
-
-after(async () => {
-  dev.child.kill('SIGINT')
-  await dev.ended
-  for (const cleanup of cleanups) cleanup()
-})
-
-test('OP-1 ccp dev says what it did with times, where the console is and how to become owner', () => {
-  const said = dev.output()
-  assert.match(said, /✓ engine is ready +[\d.]+ m?s/)
-  assert.match(said, /✓ node local takes work +[\d.]+ m?s/)
-  assert.match(said, new RegExp(`Console +http://127.0.0.1:${http}`))
-  assert.match(said, new RegExp(`Become owner +http://127.0.0.1:${http}/setup#\\S+`))
-  assert.equal(statSync(join(home, 'secrets/dev-key')).mode & 0o777, 0o600)
-})
+after(() => bed.close())
 
 test('D50 commands find the running platform by themselves, and its key is nowhere in arguments', async () => {
-  const { nodes } = await json<{ nodes: { node_id: string; schedulable: boolean }[] }>([
+  const { nodes } = await bed.json<{ nodes: { node_id: string; schedulable: boolean }[] }>([
     'nodes',
     'list',
   ])
@@ -92,23 +24,23 @@ test('D50 commands find the running platform by themselves, and its key is nowhe
     nodes.map((node) => [node.node_id, node.schedulable]),
     [['local', true]],
   )
-  const key = readFileSync(join(home, 'secrets/dev-key'), 'utf8').trim()
-  for (const pid of processesOf(home))
+  const key = readFileSync(join(bed.home, 'secrets/dev-key'), 'utf8').trim()
+  for (const pid of processesOf(bed.home))
     assert.doesNotMatch(readFileSync(`/proc/${pid}/cmdline`, 'utf8'), new RegExp(key))
-  const who = await json<{ kind: string; orgs: unknown[] }>(['auth', 'whoami'])
+  const who = await bed.json<{ kind: string; orgs: unknown[] }>(['auth', 'whoami'])
   assert.equal(who.kind, 'api-key')
   assert.equal(who.orgs.length, 1)
 })
 
 test('000-58 deploy and invoke through the whole path; bytes and exit codes are the guest’s', async () => {
   const input = readFileSync(join(checkout, 'LICENSE'), 'utf8')
-  assert.equal((await ccp(['functions', 'deploy', WORD_COUNT])).code, 0)
-  const counted = await ccp(['functions', 'invoke', 'word-count', '--stdin', '-', '--', '-c'], {
+  assert.equal((await bed.ccp(['functions', 'deploy', WORD_COUNT])).code, 0)
+  const counted = await bed.ccp(['functions', 'invoke', 'word-count', '--stdin', '-', '--', '-c'], {
     stdin: input,
   })
   assert.equal(counted.code, 0, counted.err)
   assert.equal(Number(counted.out), Buffer.byteLength(input))
-  const deployed = await ccp([
+  const deployed = await bed.ccp([
     'functions',
     'deploy',
     PROBE,
@@ -119,7 +51,7 @@ test('000-58 deploy and invoke through the whole path; bytes and exit codes are 
   ])
   assert.equal(deployed.code, 0, deployed.err)
   const probe = (...steps: string[]): Promise<Ended> =>
-    ccp(['functions', 'invoke', 'probe', '--', ...steps])
+    bed.ccp(['functions', 'invoke', 'probe', '--', ...steps])
   const exited = await probe('out', 'kept', 'err', 'said', 'exit', '42')
   assert.deepEqual([exited.code, exited.out, exited.err], [42, 'kept\n', 'said\n'])
   const trapped = await probe('out', 'before', 'trap', 'divide')
@@ -130,52 +62,52 @@ test('000-58 deploy and invoke through the whole path; bytes and exit codes are 
   assert.equal(slow.code, 124)
   assert.match(slow.err, /^timeout: /m)
   const big = 'x'.repeat(8 * 1024 * 1024)
-  const most = await ccp(['functions', 'invoke', 'word-count', '--stdin', '-', '--', '-c'], {
+  const most = await bed.ccp(['functions', 'invoke', 'word-count', '--stdin', '-', '--', '-c'], {
     stdin: big,
   })
   assert.equal(Number(most.out), big.length, most.err)
-  const more = await ccp(['functions', 'invoke', 'word-count', '--stdin', '-'], {
+  const more = await bed.ccp(['functions', 'invoke', 'word-count', '--stdin', '-'], {
     stdin: `${big}x`,
   })
   assert.match(more.err, /^TOO_LARGE: stdin has .*at most 8.0 MB/)
   const flood = await probe('stdout', '2000000')
   assert.equal(flood.out.length, 1024 * 1024)
   assert.match(flood.err, /^TRUNCATED: stdout was cut at 1.0 MB/m)
-  const env = await ccp(['functions', 'invoke', 'probe', '-e', 'A=1', '--json', '--', 'env'])
+  const env = await bed.ccp(['functions', 'invoke', 'probe', '-e', 'A=1', '--json', '--', 'env'])
   assert.equal((JSON.parse(env.out) as { stdout: string }).stdout, 'A=1\n')
 })
 
 test('FN-7 list, get, versions, rollback, invocations and delete', async () => {
-  await ccp(['functions', 'deploy', WORD_COUNT, '--name', 'second', '--mem-mb', '32'])
-  await ccp(['functions', 'deploy', WORD_COUNT, '--name', 'second', '--mem-mb', '64'])
+  await bed.ccp(['functions', 'deploy', WORD_COUNT, '--name', 'second', '--mem-mb', '32'])
+  await bed.ccp(['functions', 'deploy', WORD_COUNT, '--name', 'second', '--mem-mb', '64'])
   type Got = { function: { version: number; mem_mb: number }; versions: unknown[] }
-  const got = await json<Got>(['functions', 'get', 'second'])
+  const got = await bed.json<Got>(['functions', 'get', 'second'])
   assert.deepEqual([got.function.version, got.function.mem_mb, got.versions.length], [2, 64, 2])
-  const back = await ccp(['functions', 'rollback', 'second', '--version', '1'])
+  const back = await bed.ccp(['functions', 'rollback', 'second', '--version', '1'])
   assert.equal(back.code, 0, back.err)
-  assert.equal((await json<Got>(['functions', 'get', 'second'])).function.mem_mb, 32)
-  const table = await ccp(['functions', 'list'])
+  assert.equal((await bed.json<Got>(['functions', 'get', 'second'])).function.mem_mb, 32)
+  const table = await bed.ccp(['functions', 'list'])
   assert.match(table.out, /^second +\S+ +1 core +32 MB +36 KB +- +SECURE ONLY/m)
-  assert.equal((await ccp(['functions', 'invoke', 'second', '--stdin', WORD_COUNT])).code, 0)
+  assert.equal((await bed.ccp(['functions', 'invoke', 'second', '--stdin', WORD_COUNT])).code, 0)
   await until(
     'the invocation is in the history',
-    async () => /^.*ok +/m.test((await ccp(['functions', 'invocations', 'second'])).out),
+    async () => /^.*ok +/m.test((await bed.ccp(['functions', 'invocations', 'second'])).out),
     10_000,
   )
-  assert.equal((await ccp(['functions', 'delete', 'second'])).code, 0)
-  const gone = await ccp(['functions', 'get', 'second'])
+  assert.equal((await bed.ccp(['functions', 'delete', 'second'])).code, 0)
+  const gone = await bed.ccp(['functions', 'get', 'second'])
   assert.equal(gone.code, 1)
   assert.match(gone.err, /^\w+: .*second/)
 })
 
 test('ND-1 enroll, tier, draining, identity, explain, events, revoke', async () => {
   const args = ['nodes', 'enroll', 'node-a1', '--trust-tier', 'community', '--contributor', 'Ada']
-  const enrolled = await json<{ node: { id: string }; token: string }>(args)
+  const enrolled = await bed.json<{ node: { id: string }; token: string }>(args)
   assert.match(enrolled.token, /^clt_n_/)
-  const again = await ccp(['nodes', 'enroll', 'node-a1', '--trust-tier', 'secure'])
+  const again = await bed.ccp(['nodes', 'enroll', 'node-a1', '--trust-tier', 'secure'])
   assert.equal(again.code, 1)
   assert.match(again.err, /^\w+: .*node-a1/)
-  const contributor = await ccp([
+  const contributor = await bed.ccp([
     'nodes',
     'enroll',
     'b',
@@ -185,46 +117,49 @@ test('ND-1 enroll, tier, draining, identity, explain, events, revoke', async () 
     'x',
   ])
   assert.match(contributor.err, /contributor/)
-  const tier = await ccp(['nodes', 'set-tier', 'node-a1', 'secure'])
+  const tier = await bed.ccp(['nodes', 'set-tier', 'node-a1', 'secure'])
   assert.match(tier.out, /COMMUNITY → SECURE at its next REGISTER|SECURE/)
-  assert.match((await ccp(['nodes', 'set-draining', 'node-a1', 'on'])).out, /is draining/)
-  assert.match((await ccp(['nodes', 'set-draining', 'node-a1', 'off'])).out, /receives new work/)
-  const shown = await ccp(['nodes', 'get', enrolled.node.id])
+  assert.match((await bed.ccp(['nodes', 'set-draining', 'node-a1', 'on'])).out, /is draining/)
+  assert.match(
+    (await bed.ccp(['nodes', 'set-draining', 'node-a1', 'off'])).out,
+    /receives new work/,
+  )
+  const shown = await bed.ccp(['nodes', 'get', enrolled.node.id])
   assert.match(shown.out, /Takes no work +its provision state is adopting/)
   assert.doesNotMatch(shown.out + shown.err, /clt_n_/)
-  const renewed = await ccp(['nodes', 'revoke-identity', 'node-a1', '--yes'])
+  const renewed = await bed.ccp(['nodes', 'revoke-identity', 'node-a1', '--yes'])
   assert.match(
     renewed.out,
-    new RegExp(`CLUTCH_TOKEN=clt_n_\\S+ [^]*--server 127.0.0.1:${sessions} --node node-a1`),
+    new RegExp(`CLUTCH_TOKEN=clt_n_\\S+ [^]*--server 127.0.0.1:${bed.sessions} --node node-a1`),
   )
-  const why = await ccp(['placement', 'explain', '--cpu-millis', '16000'])
+  const why = await bed.ccp(['placement', 'explain', '--cpu-millis', '16000'])
   assert.match(why.out, /node-a1[^]*local|local[^]*node-a1/)
-  assert.match((await ccp(['events', '--limit', '100'])).out, /node\.enrolled/)
-  assert.equal((await ccp(['nodes', 'revoke', 'node-a1'])).code, 0)
-  assert.doesNotMatch((await ccp(['nodes', 'list'])).out, /node-a1/)
+  assert.match((await bed.ccp(['events', '--limit', '100'])).out, /node\.enrolled/)
+  assert.equal((await bed.ccp(['nodes', 'revoke', 'node-a1'])).code, 0)
+  assert.doesNotMatch((await bed.ccp(['nodes', 'list'])).out, /node-a1/)
 })
 
 test('000-54 the engine refuses what a client let through; D45 a foreign org is FORBIDDEN', async () => {
-  const key = readFileSync(join(home, 'secrets/dev-key'), 'utf8').trim()
-  const response = await fetch(`http://127.0.0.1:${http}/v1/functions`, {
+  const key = readFileSync(join(bed.home, 'secrets/dev-key'), 'utf8').trim()
+  const response = await fetch(`http://127.0.0.1:${bed.http}/v1/functions`, {
     method: 'POST',
     headers: { 'x-api-key': key, 'content-type': 'application/json' },
     body: JSON.stringify({ orgId: 'platform', name: 'x', component: 'AGFzbQ==', cpuMillis: 99 }),
   })
   assert.equal(response.status, 400)
   assert.match(await response.text(), /cpuMillis must be a whole number from 100 to 16000/)
-  const foreign = await ccp(['nodes', 'list', '--org-id', 'org_unknown'])
+  const foreign = await bed.ccp(['nodes', 'list', '--org-id', 'org_unknown'])
   assert.equal(foreign.code, 1)
-  const none = await ccp(['nodes', 'list'], {
-    env: { CLUTCH_HOME: user, CCP_API_URL: `http://127.0.0.1:${http}` },
+  const none = await bed.ccp(['nodes', 'list'], {
+    env: { CLUTCH_HOME: bed.user, CCP_API_URL: `http://127.0.0.1:${bed.http}` },
   })
   assert.equal(none.code, 77)
   assert.match(none.err, /^\w+: [^]*ccp auth login/)
 })
 
 test('CP-9 AC-1 the owner joins by the link, signs in by the device flow, and makes a key', async () => {
-  const url = `http://127.0.0.1:${http}`
-  const token = /\/setup#(\S+)/.exec(dev.output())?.[1]
+  const url = `http://127.0.0.1:${bed.http}`
+  const token = /\/setup#(\S+)/.exec(bed.dev.output())?.[1]
   const post = (path: string, body: object, cookie = ''): Promise<Response> =>
     fetch(`${url}${path}`, {
       method: 'POST',
@@ -239,7 +174,7 @@ test('CP-9 AC-1 the owner joins by the link, signs in by the device flow, and ma
     .map((one) => one.split(';')[0])
     .join('; ')
 
-  const env = cleanEnv({ HOME: user, CCP_API_URL: url })
+  const env = cleanEnv({ HOME: bed.user, CCP_API_URL: url })
   const login = start(ccpPath, ['auth', 'login'], { env })
   await until('the code is shown', () => /approve the code \S+/.test(login.output()), 10_000)
   const userCode =
@@ -251,16 +186,16 @@ test('CP-9 AC-1 the owner joins by the link, signs in by the device flow, and ma
   const ended = await login.ended
   assert.equal(ended.code, 0, ended.err)
   assert.match(ended.out, /Signed in at .* as Ada/)
-  assert.equal(statSync(join(user, '.ccp/session.json')).mode & 0o777, 0o600)
+  assert.equal(statSync(join(bed.user, '.ccp/session.json')).mode & 0o777, 0o600)
 
   const asAda = (argv: string[]): Promise<Ended> =>
-    start(ccpPath, argv, { env: cleanEnv({ HOME: user }) }).ended
+    start(ccpPath, argv, { env: cleanEnv({ HOME: bed.user }) }).ended
   assert.match((await asAda(['auth', 'whoami'])).out, /^Ada\n[^]*platform operator/)
   const made = await asAda(['auth', 'keys', 'create', 'ci', '--role', 'guest'])
   assert.equal(made.code, 0, made.err)
   const asKey = (argv: string[]): Promise<Ended> =>
     start(ccpPath, argv, {
-      env: cleanEnv({ HOME: home, CCP_API_URL: url, CCP_API_KEY: made.out.trim() }),
+      env: cleanEnv({ HOME: bed.home, CCP_API_URL: url, CCP_API_KEY: made.out.trim() }),
     }).ended
   assert.equal((await asKey(['nodes', 'list'])).code, 0)
   const enroll = await asKey(['nodes', 'enroll', 'x', '--trust-tier', 'secure'])
@@ -274,66 +209,4 @@ test('CP-9 AC-1 the owner joins by the link, signs in by the device flow, and ma
   const invited = await asAda(['auth', 'invite', 'bob@example.com'])
   assert.match(invited.out, /^http\S+\n$/)
   assert.equal((await asAda(['auth', 'logout'])).code, 0)
-})
-
-test('OP-1 a second start on the same folder and a taken port are refused, naming who is there', async () => {
-  const again = await startDev().ended
-  assert.equal(again.code, 1)
-  assert.match(again.err, new RegExp(`^ALREADY_RUNNING: .*${http}.*pid ${dev.child.pid}`))
-  const other = openFolder(scope, 'ccp-dev-other-')
-  const env = cleanEnv({ HOME: user })
-  const taken = await start(ccpPath, ['dev', '--home', other, '--port', String(http)], { env })
-    .ended
-  assert.equal(taken.code, 1)
-  assert.match(
-    taken.err,
-    new RegExp(`^PORT_TAKEN: port ${http} is taken by \\S+ \\(pid \\d+\\)[^]*--port`),
-  )
-})
-
-test('OP-1 a program that dies is started again, and says so', async () => {
-  const engine = processesOf(home).find((pid) =>
-    readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('src/bin/engine.ts'),
-  )
-  process.kill(engine!, 'SIGKILL')
-  await until(
-    'the engine is back',
-    () => /engine ended \(signal SIGKILL\)/.test(dev.output()),
-    10_000,
-  )
-  await until(
-    'a node takes work again',
-    async () => {
-      const { code, out } = await ccp(['functions', 'invoke', 'word-count', '--stdin', '-'])
-      return code === 0 && out.trim() !== ''
-    },
-    60_000,
-  )
-})
-
-test('OP-1 kill -9 of ccp dev takes its programs with it; the next start finds the same platform', async () => {
-  dev.child.kill('SIGKILL')
-  await dev.ended
-  await until('every program is gone', () => processesOf(home).length === 0, STOP_MS)
-  dev = startDev()
-  await ready(dev)
-  assert.match(dev.output(), /node local takes work +\S+ \S+ +enrolled before/)
-  const { functions } = await json<{ functions: { name: string }[] }>(['functions', 'list'])
-  assert.ok(functions.some((one) => one.name === 'word-count'))
-})
-
-test('OP-1 Ctrl-C stops all of it cleanly', async () => {
-  dev.child.kill('SIGINT')
-  const ended = await dev.ended
-  assert.equal(ended.code, 0, ended.err)
-  assert.doesNotMatch(ended.err, /killed/)
-  assert.deepEqual(processesOf(home), [])
-})
-
-test('OP-4 ccp dev --sim N adds N nodes that take work; --once picks free ports and ends by itself', async () => {
-  const env = cleanEnv({ HOME: user })
-  const ended = await start(ccpPath, ['dev', '--home', home, '--sim', '5', '--once'], { env }).ended
-  assert.equal(ended.code, 0, ended.out + ended.err)
-  assert.match(ended.out, /✓ 5 simulated nodes take work +[\d.]+ m?s/)
-  assert.deepEqual(processesOf(home), [])
 })

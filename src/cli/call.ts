@@ -90,7 +90,10 @@ async function repeat<T>(once: () => Promise<T>, safe: boolean, deps: Deps): Pro
       deps.signal.throwIfAborted()
       const refusal = refusalOf(error, deps.target)
       const again =
-        error instanceof NotConnected || (safe && refusal.code === 'UNAVAILABLE' && !isOurs(error))
+        error instanceof NotConnected ||
+        (safe && refusal.code === 'UNAVAILABLE' && !isOurs(error)) ||
+        // The first try of ours, whose connection broke, still runs: its answer will be this one's.
+        (attempt > 0 && refusal.details.reason === 'idempotency_in_progress')
       if (!again || attempt + 1 >= ATTEMPTS_MAX) throw refusal
       await deps.clock.sleep(backoffMs(attempt, BACKOFF, deps.random), deps.signal)
     }

@@ -2,6 +2,7 @@
 import { createSocket } from 'node:dgram'
 import { readdir, readFile, readlink } from 'node:fs/promises'
 import { createServer } from 'node:net'
+import { basename } from 'node:path'
 import { AppError } from '#lib/error.ts'
 
 const HOST = '127.0.0.1'
@@ -69,8 +70,15 @@ export async function holderOf(port: number): Promise<string | undefined> {
   for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name)))
     for (const fd of await readdir(`/proc/${pid}/fd`).catch(() => []))
       if (inodes.has(await readlink(`/proc/${pid}/fd/${fd}`).catch(() => ''))) {
-        const name = (await read(`/proc/${pid}/comm`)).trim()
-        return `${name} (pid ${pid})`
+        const words = (await read(`/proc/${pid}/cmdline`))
+          .split('\0')
+          .filter((w) => !w.startsWith('-'))
+        // The program, and for an interpreter what it runs: 'node engine.ts'.
+        return `${words
+          .slice(0, 2)
+          .map((word) => basename(word))
+          .join(' ')
+          .trim()} (pid ${pid})`
       }
   return undefined
 }

@@ -77,6 +77,33 @@ test('OP-10 a log that has grown is put aside at a start', async (t) => {
   assert.equal((await stat(`${logFile}.1`)).size, 11 * 1024 * 1024)
 })
 
+test('OP-1 a program gets exactly one SIGTERM when the process that started it is killed', async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'ccp-guard-'))
+  t.after(() => rm(folder, { recursive: true }))
+  const [child, parent, log] = ['child.mjs', 'parent.ts', 'log'].map((name) => join(folder, name))
+  await writeFile(
+    child!,
+    `process.on('SIGTERM', () => { console.log('term'); setTimeout(() => process.exit(), 300) })
+     setInterval(() => {}, 1000); console.log('up')`,
+  )
+  await writeFile(
+    parent!,
+    `const { Program } = await import(${JSON.stringify(import.meta.resolve('#cli/dev/program.ts'))})
+     const { systemClock } = await import(${JSON.stringify(import.meta.resolve('#lib/clock.ts'))})
+     const spec = { name: 'child', argv: [process.argv[2]], env: {}, logFile: process.argv[3], finalCodes: [] }
+     await new Program(spec, { clock: systemClock, say() {} }).start()
+     setInterval(() => {}, 1000)`,
+  )
+  const { spawn } = await import('node:child_process')
+  const dying = spawn(process.execPath, [parent!, child!, log!], { stdio: 'inherit' })
+  const said = (): Promise<string> => readFile(log!, 'utf8').catch(() => '')
+  await until(async () => (await said()).includes('up'))
+  dying.kill('SIGKILL')
+  await until(async () => (await said()).includes('term'))
+  await systemClock.sleep(400)
+  assert.equal(await said(), 'up\nterm\n')
+})
+
 test('OP-1 a taken port is seen, on TCP and on UDP, with the name of the program that has it', async (t) => {
   const port = await freePort('tcp+udp')
   assert.equal(await isFree(port, 'tcp+udp'), true)

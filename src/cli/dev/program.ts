@@ -1,9 +1,10 @@
 // One child program of `ccp dev`.
 // 1. It writes to its own log file, not through this process: it can still say its last words when this one is gone.
-// 2. It gets SIGTERM when this process dies, however it dies (PR_SET_PDEATHSIG).
+// 2. It gets SIGTERM when this process dies, however it dies: a shell beside it waits for the end of a pipe that only
+//    this process holds. (PR_SET_PDEATHSIG is sent once for each thread of a dying parent, and a second SIGTERM means
+//    "at once" to our programs: measured, it left a Postgres behind.)
 // 3. It has a session of its own: Ctrl-C reaches this process alone, which then stops the programs in order.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { existsSync } from 'node:fs'
 import { copyFile, open, readFile, stat, truncate } from 'node:fs/promises'
 import type { Clock } from '#lib/clock.ts'
 
@@ -21,7 +22,8 @@ export type ProgramSpec = {
 /** How one life of it ended: 'exit code 1', 'signal SIGKILL'. */
 export type Ending = { code: number | null; text: string }
 
-const SETPRIV = '/usr/bin/setpriv'
+/** `$1` is the program's pid. It is killed before that pid can be another's. */
+const GUARD = 'read -r _; kill -TERM "$1"'
 /** A bigger log is put aside; the one that was put aside before is dropped. */
 const LOG_BYTES_MAX = 10 * 1024 * 1024
 const LOG_CHECK_MS = 30_000
@@ -75,20 +77,19 @@ export class Program {
       this.#logFrom = (await log.stat()).size
       // Stopped while this was waiting for the disk.
       if (this.#stopping) return
-      const line = [process.execPath, '--disable-warning=ExperimentalWarning', ...argv]
-      const [command = '', ...args] = existsSync(SETPRIV)
-        ? [SETPRIV, '--pdeathsig', 'TERM', ...line]
-        : line
+      const args = ['--disable-warning=ExperimentalWarning', ...argv]
       const stdio = ['ignore' as const, log.fd, log.fd]
-      const child = spawn(command, args, { env, stdio, detached: true })
+      const child = spawn(process.execPath, args, { env, stdio, detached: true })
+      const guard = child.pid === undefined ? undefined : guardOf(child.pid)
       this.#child = child
       this.#ending = undefined
       const began = this.#clock.monotonic()
       this.#ended = new Promise((resolve) => {
         child.once('error', (error) => resolve({ code: null, text: error.message }))
-        child.once('exit', (code, signal) =>
-          resolve({ code, text: code === null ? `signal ${signal}` : `exit code ${code}` }),
-        )
+        child.once('exit', (code, signal) => {
+          guard?.kill('SIGKILL')
+          resolve({ code, text: code === null ? `signal ${signal}` : `exit code ${code}` })
+        })
       })
       void this.#ended.then((ending) => this.#onEnd(ending, began))
     } finally {
@@ -155,4 +156,13 @@ export class Program {
       if (!this.#stopping) void this.start().catch((error: unknown) => this.#say(String(error)))
     })
   }
+}
+
+function guardOf(pid: number): ChildProcess {
+  const guard = spawn('/bin/sh', ['-c', GUARD, 'sh', String(pid)], {
+    stdio: ['pipe', 'ignore', 'ignore'],
+    detached: true,
+  })
+  guard.once('error', () => {}) // no shell: the program lives on when this process is killed
+  return guard
 }
