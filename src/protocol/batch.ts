@@ -5,7 +5,7 @@
 // 2. What a stream was given to send is not kept after the call: its writer may use the memory again.
 import { FRAME, HEADER_BYTES, writeHeader } from '#protocol/frame.ts'
 
-/** Slabs double from one to the other: a pipe that says little holds little. */
+/** Slabs grow with the batches that they hold: a pipe that says little holds little. */
 const SLAB_BYTES_FIRST = 4 * 1024
 const SLAB_BYTES_MAX = 256 * 1024
 /** Handed over as soon as it is this long, so that the peer starts while we still fill. */
@@ -52,12 +52,17 @@ export class Batch {
     if (this.#copies) this.#start = this.#end = 0
   }
 
+  /** Room for `size` more bytes of the same batch; a batch that fills half a slab moves to one of twice the size. */
   #room(size: number): void {
     if (this.#end + size <= this.#slab.length) return
-    this.handOver()
-    if (this.#end + size <= this.#slab.length) return
-    const doubled = Math.min(Math.max(this.#slab.length * 2, SLAB_BYTES_FIRST), SLAB_BYTES_MAX)
-    this.#slab = Buffer.allocUnsafeSlow(Math.max(doubled, size))
-    this.#start = this.#end = 0
+    const batch = this.#end - this.#start + size
+    let length = Math.max(this.#slab.length, SLAB_BYTES_FIRST)
+    while (batch > length / 2 && length < SLAB_BYTES_MAX) length *= 2
+    const slab = Buffer.allocUnsafeSlow(Math.max(length, size))
+    if (batch > slab.length) this.handOver()
+    else this.#slab.copy(slab, 0, this.#start, this.#end)
+    this.#end -= this.#start
+    this.#start = 0
+    this.#slab = slab
   }
 }
