@@ -122,16 +122,21 @@ export function listenQuic(options: ListenOptions): ListenOutcome {
   }
   let closing = false
   const take = async (connection: QuinnConnection): Promise<void> => {
-    const end = endOf(connection)
-    if (!end) {
+    // A dialler that allows no stream would make the addon wait for ever.
+    const stop = clock.after(HANDSHAKE_MS, () => connection.abort())
+    try {
+      const end = endOf(connection)
+      if (!end) throw noKey()
+      const stream = await connection.outboundStream()
+      const pipe = wrap({ connection, stream, ...end, clock })
+      pipe.write(GREETING)
+      hand(pipe, options)
+    } catch (error) {
       connection.abort()
-      throw new AppError('INVALID', 'the peer proved no ed25519 key', {
-        details: { reason: 'PIPE_NO_KEY' },
-      })
+      throw error
+    } finally {
+      stop()
     }
-    const pipe = wrap({ connection, stream: await connection.outboundStream(), ...end, clock })
-    pipe.write(GREETING)
-    hand(pipe, options)
   }
   const loop = async (): Promise<void> => {
     while (!closing) {
@@ -224,7 +229,7 @@ function attempt(quinn: Quinn, host: string, options: DialOptions, over: AbortSi
     const end = endOf(connection)
     if (!end || over.aborted) {
       abandon()
-      throw new Error(end ? 'the dial is over' : 'the peer proved no ed25519 key')
+      throw end ? new Error('the dial is over') : noKey()
     }
     const stream = await connection.inboundStream()
     const pipe = wrap({ connection, stream, ...end, clock: options.clock, release })
@@ -330,6 +335,9 @@ function wrap({ connection, stream, peer, remote, clock, release }: Wrapped): Pi
     },
   }
 }
+
+const noKey = (): AppError =>
+  new AppError('INVALID', 'the peer proved no ed25519 key', { details: { reason: 'PIPE_NO_KEY' } })
 
 const silent = (): void => {}
 
