@@ -221,6 +221,8 @@ create table idempotency_keys (
   key text not null,
   request_hash bytea not null,
   answer jsonb,
+  -- Of a call outside a transaction: the engine that runs it. Without an answer when that engine starts again, it died.
+  engine_id text,
   created_at timestamptz not null,
   primary key (org_id, procedure, key)
 );

@@ -30,6 +30,7 @@ import { systemRandom as random } from '#lib/random.ts'
 import { openBlobs } from '#store/blobs.ts'
 import { connect, type StoreTarget } from '#store/connect.ts'
 import { startEmbedded } from '#store/embedded.ts'
+import { releaseKeysOfEngine } from '#store/idempotency.ts'
 import { openKeyring } from '#store/keyring.ts'
 import { migrate } from '#store/migrate.ts'
 import {
@@ -111,6 +112,7 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
   for (const name of await migrate(target)) log.info({ migration: name }, 'migrated')
   const db = connect(target)
   undo.push(() => db.destroy())
+  await releaseKeysOfEngine(db, id)
   const keyring = await openKeyring(config.keyring ?? folder.secrets, random)
   const server = await listenHttp({ host: config.httpHost, port: config.httpPort }, clock)
   undo.push(() => server.stop(config.shutdownMs))

@@ -21,7 +21,7 @@ import {
 export type IdempotentCall = { orgId: string; procedure: string; key: string; input: unknown }
 
 const KEY_PATTERN = /^[\x21-\x7e]{1,255}$/
-/** A call outside a transaction that has not ended for this long lost its engine: the longest takes a minute. */
+/** A call outside a transaction that has not ended for this long lost its engine, and that did not come back. */
 const CLAIM_LOST_AFTER_MS = 5 * 60_000
 
 /** The header's key, checked; undefined when there is none. */
@@ -80,7 +80,7 @@ export const idempotently = {
     const key = keyRow(of)
     const requestHash = hashOf(of.input)
     const now = engine.clock.now()
-    const seen = await claimKey(engine.db, key, { requestHash, now })
+    const seen = await claimKey(engine.db, key, { requestHash, now, engineId: engine.id })
     if (seen && !(await takenOver(engine, key, { seen, requestHash, now })))
       return answerOf(seen, requestHash)
     let answer: unknown
@@ -108,7 +108,8 @@ async function takenOver(
   { seen, requestHash, now }: { seen: Seen; requestHash: Buffer; now: Instant },
 ): Promise<boolean> {
   if (seen.answer !== null || now - seen.createdAt.getTime() < CLAIM_LOST_AFTER_MS) return false
-  return reclaimKey(engine.db, key, { from: seen.createdAt, now, requestHash })
+  const claim = { from: seen.createdAt, now, requestHash, engineId: engine.id }
+  return reclaimKey(engine.db, key, claim)
 }
 
 function answerOf(seen: Seen, requestHash: Buffer): unknown {

@@ -8,6 +8,7 @@ import { AppError } from '#lib/error.ts'
 import { fakeClock } from '#lib/fake-clock.ts'
 import type { Invoker } from '#engine/functions/invoker.ts'
 import { prune } from '#engine/loops/prune.ts'
+import { releaseKeysOfEngine } from '#store/idempotency.ts'
 import { makeWorld, standInInvoker, type World } from '#test/world.ts'
 
 const orgId = 'platform'
@@ -314,6 +315,19 @@ test('D51 outside a transaction too one key runs once at a time; a failure gives
   assert.equal(started(), 1)
   await deploy()
   assert.equal(started(), 2, 'the key was given back')
+})
+
+test('D51 an engine that starts again gives back what its former self had claimed, and of nobody else', async (t) => {
+  const { world, deploy, started, release } = await deploying(t)
+  const lost = deploy()
+  await until(() => started() === 1)
+  assert.equal(await releaseKeysOfEngine(world.engine.db, 'eng_other'), 0)
+  assert.equal((await deploy()).status, 409)
+  assert.equal(await releaseKeysOfEngine(world.engine.db, world.engine.id), 1)
+  const again = deploy()
+  await until(() => started() === 2)
+  release()
+  await Promise.all([lost, again])
 })
 
 test('D51 a claim whose engine died is taken over after five minutes', async (t) => {

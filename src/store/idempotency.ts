@@ -1,7 +1,9 @@
 // Table idempotency_keys (D40, D51): one row an (org, procedure, key), kept for a day.
 // 1. Who inserts the row runs the call; everybody else finds it. Inside one transaction a second caller waits on the
 //    row until the first commits or rolls back.
-// 2. The answer is never one that holds a secret: procedures that give secrets store what they are about.
+// 2. A call outside a transaction claims its key for its engine; what an engine that died had claimed, it gives back when
+//    it starts again.
+// 3. The answer is never one that holds a secret: procedures that give secrets store what they are about.
 import type { Instant } from '#lib/clock.ts'
 import type { Store, Tx } from '#store/connect.ts'
 
@@ -12,7 +14,7 @@ export type Seen = { requestHash: Buffer; answer: unknown; createdAt: Date }
 export async function claimKey(
   db: Store | Tx,
   key: KeyOf,
-  row: { requestHash: Buffer; now: Instant },
+  row: { requestHash: Buffer; now: Instant; engineId?: string },
 ): Promise<Seen | undefined> {
   const result = await db
     .insertInto('idempotencyKeys')
@@ -20,6 +22,7 @@ export async function claimKey(
       ...key,
       requestHash: row.requestHash,
       answer: null,
+      engineId: row.engineId ?? null,
       createdAt: new Date(row.now),
     })
     .onConflict((conflict) => conflict.columns(['orgId', 'procedure', 'key']).doNothing())
@@ -36,10 +39,14 @@ export async function claimKey(
 export async function reclaimKey(
   db: Store,
   key: KeyOf,
-  claim: { from: Date; now: Instant; requestHash: Buffer },
+  claim: { from: Date; now: Instant; requestHash: Buffer; engineId: string },
 ): Promise<boolean> {
   const result = await of(db.updateTable('idempotencyKeys'), key)
-    .set({ createdAt: new Date(claim.now), requestHash: claim.requestHash })
+    .set({
+      createdAt: new Date(claim.now),
+      requestHash: claim.requestHash,
+      engineId: claim.engineId,
+    })
     .where('answer', 'is', null)
     .where('createdAt', '=', claim.from)
     .executeTakeFirst()
@@ -65,6 +72,16 @@ export async function releaseKey(db: Store, key: KeyOf, claimedAt: Instant): Pro
     .where('answer', 'is', null)
     .where('createdAt', '=', new Date(claimedAt))
     .execute()
+}
+
+/** What the engine's former self had under way will have no answer: the same keys may try again. Returns how many. */
+export async function releaseKeysOfEngine(db: Store, engineId: string): Promise<number> {
+  const result = await db
+    .deleteFrom('idempotencyKeys')
+    .where('engineId', '=', engineId)
+    .where('answer', 'is', null)
+    .executeTakeFirst()
+  return Number(result.numDeletedRows)
 }
 
 const of = <Q extends { where(column: never, op: '=', value: string): Q }>(

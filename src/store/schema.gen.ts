@@ -157,6 +157,7 @@ export interface FunctionVersions {
 export interface IdempotencyKeys {
   answer: Json | null;
   createdAt: Timestamp;
+  engineId: string | null;
   key: string;
   orgId: string;
   procedure: string;
