@@ -29,7 +29,12 @@ export type NodeWorld = {
   replaceIdentity(id: string): Promise<string>
 }
 
-export type GatewayOptions = Partial<GatewayConfig> & { engineId?: string; clock?: Clock }
+export type GatewayOptions = Partial<GatewayConfig> & {
+  engineId?: string
+  clock?: Clock
+  /** Another way to the same rows: one that fails, say. */
+  db?: Store
+}
 export type EnrollOptions = { orgId?: string; trustTier?: 'secure' | 'community' }
 export type NodeWorldScope = { after(fn: () => Promise<void>): void }
 
@@ -102,13 +107,13 @@ const SPKI_PREFIX_BYTES = 12
 async function openGateway(
   t: NodeWorldScope,
   world: Pick<NodeWorld, 'db' | 'keyring' | 'clock'>,
-  { engineId = 'eng_test', clock = world.clock, ...config }: GatewayOptions,
+  { engineId = 'eng_test', clock = world.clock, db = world.db, ...config }: GatewayOptions,
 ): Promise<RunningGateway> {
   const keys = await openGatewayKeys(world.keyring, engineId, { clock, random: systemRandom })
   const gateway = await startGateway({
     engineId,
     version: 'test',
-    db: world.db,
+    db,
     clock,
     random: systemRandom,
     log: silentLogger,

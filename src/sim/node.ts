@@ -25,6 +25,8 @@ export type SimNodeSpec = {
   community?: boolean
   /** What acceptance answers; a pass unless given. */
   check?: { ok: boolean; output: string } | 'silent'
+  /** Called with each command, before its answer. */
+  onCommand?: (() => void) | undefined
   /** Answers an invocation after its stdin ended; exit 0 and its own name unless given. */
   answer?(header: StreamHeader, stdin: Uint8Array): FromInvocation[]
 }
@@ -124,6 +126,7 @@ export class SimNode {
       },
       command: ({ id }) => {
         this.commands.push(id)
+        this.spec.onCommand?.()
         if (check === 'silent') return
         const result = check ?? { ok: true, output: 'simulated' }
         this.#supervisor.session?.send({ t: 'command-result', id, ...result })

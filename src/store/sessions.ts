@@ -53,6 +53,20 @@ export async function nodeAtRegister(tx: Tx, nodeRecordId: string): Promise<Node
 const tier = (text: string): 'secure' | 'community' =>
   text === 'community' ? 'community' : 'secure'
 
+/** The generation that the node was asked for and has not reported yet, if any. */
+export async function generationWanted(
+  db: Store,
+  nodeRecordId: string,
+): Promise<number | undefined> {
+  const row = await db
+    .selectFrom('nodes')
+    .select('generation')
+    .where('id', '=', nodeRecordId)
+    .whereRef('observedGeneration', '<', 'generation')
+    .executeTakeFirst()
+  return row?.generation
+}
+
 export type SessionStart = SessionKey & {
   engineId: string
   transport: 'quic' | 'tls'

@@ -4,13 +4,14 @@
 // Invariants
 // 1. A command is one row and one run, whatever reconnects: it is sent again under its id, and the node knows the id.
 // 2. The first end of a command counts; a result that comes after its deadline is dropped.
+// 3. What a store that was away did not take is asked for again: the node answers the same.
 import type { Clock } from '#lib/clock.ts'
 import type { Random } from '#lib/random.ts'
 import type { FromNode } from '#protocol/messages.ts'
 import { endCommand, markCommandSent, openCommands, type CommandEnd } from '#store/commands.ts'
 import { transaction, type Store } from '#store/connect.ts'
 import { recordNodeEvents } from '#store/sessions-events.ts'
-import { acceptNode, failNode } from '#store/sessions.ts'
+import { acceptNode, failNode, generationWanted } from '#store/sessions.ts'
 import type { NodeSession } from '#engine/gateway/node-session.ts'
 
 export type AcceptanceDeps = {
@@ -35,6 +36,13 @@ export async function sendOpenCommands(deps: AcceptanceDeps, session: NodeSessio
       deps.background('a command expired', ended(deps, session, { id, state: 'expired', output }))
     })
   }
+}
+
+/** Says again what the node has not answered: for a session whose last write did not reach the store. */
+export async function askAgain(deps: AcceptanceDeps, session: NodeSession): Promise<void> {
+  await sendOpenCommands(deps, session)
+  const generation = await generationWanted(deps.db, session.facts.nodeRecordId)
+  if (generation !== undefined) session.send({ t: 'desired', generation })
 }
 
 export function takeResult(

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { createServer, connect as connectTcp, type Socket } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { systemClock, type Clock } from '#lib/clock.ts'
+import { AppError } from '#lib/error.ts'
 import { fakeClock } from '#lib/fake-clock.ts'
 import { silentLogger } from '#lib/log.ts'
 import type { Loop } from '#lib/loop.ts'
@@ -359,6 +360,42 @@ test('000-46 endSession ends the agent for good, with the message', async (t) =>
   gateway.endSession(id, { reason: 'NODE_REVOKED', message: 'it was revoked', retry: false })
   const ended = await node.done
   assert.deepEqual(ended, { kind: 'fatal', reason: 'NODE_REVOKED', message: 'it was revoked' })
+})
+
+test('OP-9 what a store that was away did not take is asked for again; REGISTER waits for it', async (t) => {
+  const world = await nodeWorld(t, await testDatabase(t))
+  let away = false
+  const db = new Proxy(world.db, {
+    get(target, key) {
+      if (away && (key === 'transaction' || key === 'executeQuery'))
+        throw new AppError('UNAVAILABLE', 'The database cannot be reached')
+      const value: unknown = Reflect.get(target, key, target)
+      return typeof value === 'function' ? value.bind(target) : value
+    },
+  })
+  const gateway = await world.gateway({ db })
+  const { id, token } = await world.enroll('node-a1')
+  const check = { ok: true, output: 'fine' }
+  const node = await start(t, gateway, {
+    nodeId: 'node-a1',
+    token,
+    check,
+    onCommand: () => (away = true),
+  })
+  await until('asked', () => node.commands.length > 0)
+  await systemClock.sleep(300)
+  assert.equal((await row(world, id)).provisionState, 'adopting')
+  const other = await world.enroll('node-b2')
+  const waiting = await start(t, gateway, { nodeId: 'node-b2', token: other.token })
+  await until('refused', () =>
+    waiting.ends.some((end) => end.kind === 'retryable' && end.reason === 'STORE_UNAVAILABLE'),
+  )
+  assert.equal(node.connected, true)
+  node.spec.onCommand = undefined
+  away = false
+  await until('adopted', async () => (await row(world, id)).observedGeneration === 1)
+  await until('registered', () => waiting.connected)
+  assert.equal(node.welcome?.epoch, 1)
 })
 
 test('a command is run once, and asked for again after a reconnect; its late result is dropped', async (t) => {

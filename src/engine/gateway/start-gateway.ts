@@ -26,13 +26,14 @@ import { FramedStream } from '#protocol/framed-stream.ts'
 import type { FromNode, Register } from '#protocol/messages.ts'
 import type { Store } from '#store/connect.ts'
 import { flushSeen, recordObserved } from '#store/sessions.ts'
-import { sendOpenCommands, takeResult } from '#engine/gateway/acceptance.ts'
+import { askAgain, sendOpenCommands, takeResult } from '#engine/gateway/acceptance.ts'
 import { refusal, type Refusal } from '#engine/gateway/admit.ts'
 import type { Gateway, SessionInfo } from '#engine/gateway/gateway.ts'
+import { Certificates } from '#engine/gateway/certificates.ts'
 import type { GatewayKeys } from '#engine/gateway/gateway-keys.ts'
 import { HealthyTime } from '#engine/gateway/healthy-time.ts'
 import { listen, type Listening } from '#engine/gateway/listen.ts'
-import { NodeSession, type SessionEnd, type SessionFacts } from '#engine/gateway/node-session.ts'
+import { NodeSession, type SessionEnd } from '#engine/gateway/node-session.ts'
 import { Openings } from '#engine/gateway/opening.ts'
 import { Rarely } from '#engine/gateway/rarely.ts'
 import { register } from '#engine/gateway/register.ts'
@@ -48,6 +49,8 @@ const REGISTERS_AT_ONCE = 8
 /** A fleet is asked to come back at this rate after its engine stopped on purpose (ND-20). */
 const RECONNECTS_PER_SECOND = 300
 const SPREAD_MAX_MS = 3_000
+/** A store that failed to take what a node said is tried again after this. */
+const ASK_AGAIN_MS = 2_000
 /** One event a node in this time says that somebody tries with its token. */
 const MISMATCH_EVERY_MS = 60_000
 
@@ -91,6 +94,7 @@ export class RunningGateway implements Gateway {
   readonly #openings: Openings
   readonly #ends: SessionEnds
   readonly #mismatches: Rarely
+  readonly #certificates: Certificates
   readonly #registers = new Turns(REGISTERS_AT_ONCE)
   readonly #seen: Loop
   readonly healthy: HealthyTime
@@ -101,6 +105,7 @@ export class RunningGateway implements Gateway {
     this.#deps = deps
     const { clock, random, log, keys, config } = deps
     this.#tickets = new Tickets(clock, random)
+    this.#certificates = new Certificates(keys, clock, config.certificateMs ?? CERTIFICATE_MS)
     this.#mismatches = new Rarely(clock, MISMATCH_EVERY_MS)
     this.healthy = new HealthyTime(clock, SWEEP_MS)
     this.#ends = new SessionEnds(deps)
@@ -210,7 +215,6 @@ export class RunningGateway implements Gateway {
   /** Every SWEEP_MS, by the liveness loop: healthy time, silence, certificates, idle pipes. */
   sweep(silenceMs: number): void {
     this.healthy.tick()
-    const now = this.#deps.clock.monotonic()
     const limit = Math.max(silenceMs, 3 * this.beatMs)
     for (const session of this.#sessions.all()) {
       const silent = this.healthy.now() - session.heardAt
@@ -219,8 +223,8 @@ export class RunningGateway implements Gateway {
         continue
       }
       session.sweep()
-      if (now >= session.renewAt)
-        this.#background('a certificate was not renewed', this.#renew(session))
+      if (this.#certificates.due(session))
+        this.#background('a certificate was not renewed', this.#certificates.renew(session))
     }
   }
 
@@ -255,12 +259,8 @@ export class RunningGateway implements Gateway {
       framed.pipe,
     )
     if (!outcome.ok) return outcome.refusal
-    const { facts, held } = outcome
-    const halfLifeMs = this.#certificateMs / 2
-    const leftMs = held ? held.notAfter - clock.now() : 0
-    // A fleet that reconnects holds good certificates: issuing one costs more than the rest of its welcome.
-    const kept = held && leftMs > halfLifeMs ? held.der : undefined
-    const certificate = kept ?? (await this.#certify(facts, framed.peer))
+    const { facts } = outcome
+    const given = await this.#certificates.forWelcome(facts, framed.peer, outcome.held)
     if (this.#stopping) return STOPPING
     const session = new NodeSession(framed, facts, {
       clock,
@@ -282,13 +282,13 @@ export class RunningGateway implements Gateway {
       { reason: 'replaced', detail: `epoch ${facts.epoch} began` },
       { reason: 'REPLACED', message: REPLACED, spreadMs: 0, retry: false },
     )
-    session.renewAt = clock.monotonic() + (kept ? leftMs - halfLifeMs : halfLifeMs)
+    session.renewAt = given.renewAt
     framed.send({
       t: 'welcome',
       epoch: facts.epoch,
       engineId,
       heartbeatMs: this.beatMs,
-      certificate,
+      certificate: given.certificate,
       fleetRoot: keys.fleetRoot,
       identityGeneration: facts.identityGeneration,
       node: { id: facts.nodeRecordId, orgId: facts.orgId, trustTier: facts.trustTier },
@@ -296,7 +296,7 @@ export class RunningGateway implements Gateway {
     })
     session.start()
     if (outcome.asked)
-      this.#background('commands were not sent', sendOpenCommands(this.#acceptance, session))
+      this.#write(session, 'commands were not sent', sendOpenCommands(this.#acceptance, session))
     this.#sessions.changed(facts.nodeRecordId)
     return undefined
   }
@@ -306,12 +306,14 @@ export class RunningGateway implements Gateway {
       case 'heartbeat':
         return session.send({ t: 'heartbeat-ack', seq: message.seq, heartbeatMs: this.beatMs })
       case 'observed':
-        return this.#background(
+        return this.#write(
+          session,
           'an observed generation was not written',
           this.#observed(session, message),
         )
       case 'command-result':
-        return this.#background(
+        return this.#write(
+          session,
           'the result of a command was not written',
           takeResult(this.#acceptance, session, message),
         )
@@ -327,22 +329,6 @@ export class RunningGateway implements Gateway {
     const now = this.#deps.clock.now()
     if (await recordObserved(this.#deps.db, { nodeRecordId, epoch, generation, now }))
       this.#sessions.changed(nodeRecordId)
-  }
-
-  async #renew(session: NodeSession): Promise<void> {
-    session.renewAt = this.#deps.clock.monotonic() + this.#certificateMs / 2
-    const certificate = await this.#certify(session.facts, session.peer)
-    session.send({ t: 'renew', certificate })
-  }
-
-  get #certificateMs(): number {
-    return this.#deps.config.certificateMs ?? CERTIFICATE_MS
-  }
-
-  #certify(facts: SessionFacts, publicKey: string): Promise<Uint8Array> {
-    const { orgId, nodeRecordId, identityGeneration } = facts
-    const node = { orgId, nodeId: nodeRecordId, generation: identityGeneration }
-    return this.#deps.keys.certify({ ...node, publicKey })
   }
 
   /** The node stops on purpose: it gets nothing new, and what runs there may end while the connection lasts. */
@@ -380,6 +366,16 @@ export class RunningGateway implements Gateway {
       ...this.#deps,
       background: (what: string, work: Promise<unknown>) => this.#background(what, work),
     }
+  }
+
+  /** Work of a session; what fails is asked for again while the session lasts. */
+  #write(session: NodeSession, what: string, work: Promise<unknown>): void {
+    const again = (): void => this.#write(session, what, askAgain(this.#acceptance, session))
+    const guarded = work.catch((error) => {
+      if (!session.ended) session.expect('ask-again', ASK_AGAIN_MS, again)
+      throw error
+    })
+    this.#background(what, guarded)
   }
 
   #background(what: string, work: Promise<unknown>): void {
