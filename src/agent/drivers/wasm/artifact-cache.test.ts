@@ -98,3 +98,14 @@ test('what a killed agent left half-written is removed, and a file that vanished
   assert.equal(await again.read(id.sha256), undefined)
   assert.equal(again.has(id.sha256), false)
 })
+
+test('FN-8 two transfers of one artifact that end at one time count once', async (t) => {
+  const cache = await ArtifactCache.open(await folder(t), 1000)
+  const first = made(400, 'a')
+  await Promise.all([1, 2, 3].map(() => cache.write(first.id, pieces(first.bytes))))
+  const second = made(500, 'b')
+  await cache.write(second.id, pieces(second.bytes))
+  assert.equal(cache.has(first.id.sha256), true)
+  await cache.write(made(500, 'c').id, pieces(made(500, 'c').bytes))
+  assert.equal(cache.has(first.id.sha256), false)
+})

@@ -2,7 +2,8 @@
 //
 // Invariants
 // 1. A file in the cache is whole and has the hash of its name: it is hashed as it arrives and renamed at its end.
-// 2. One transfer a digest: who asks for one that is under way waits for it, and takes it over if it fails.
+// 2. One transfer a digest: it is announced when `write` is called, before its first byte; who asks for one that is
+//    under way waits for it, and takes it over if it fails. Should two end, one counts.
 // 3. The cache holds `bytesMax`; the one used longest ago goes first.
 import { createHash } from 'node:crypto'
 import { mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
@@ -64,7 +65,7 @@ export class ArtifactCache {
     try {
       await this.#take(id, chunks)
     } finally {
-      this.#arriving.delete(id.sha256)
+      if (this.#arriving.get(id.sha256) === promise) this.#arriving.delete(id.sha256)
       resolve()
     }
   }
@@ -88,6 +89,7 @@ export class ArtifactCache {
       await file.close()
       await this.#makeRoom(id.bytes)
       await rename(draft, join(this.#folder, id.sha256))
+      this.#forget(id.sha256)
       this.#sizes.set(id.sha256, id.bytes)
       this.#bytes += id.bytes
     } catch (error) {

@@ -81,11 +81,20 @@ class Invocation {
   async #haveArtifact(): Promise<void> {
     const { cache, clock } = this.#deps
     const { artifact } = this.#header
-    const arriving = cache.arriving(artifact.sha256)
-    if (arriving) await within(clock, ARRIVAL_WAIT_MS, arriving)
-    const have = cache.has(artifact.sha256)
-    await this.#say({ t: 'artifact', have })
-    if (!have) await cache.write(artifact, this.#artifactChunks(artifact.bytes))
+    const until = clock.monotonic() + ARRIVAL_WAIT_MS
+    for (let arriving; (arriving = cache.arriving(artifact.sha256));) {
+      const left = until - clock.monotonic()
+      if (left <= 0) break
+      await within(clock, left, arriving)
+    }
+    // No waiting between the look and the word: who looks next finds our transfer announced.
+    if (cache.has(artifact.sha256)) await this.#say({ t: 'artifact', have: true })
+    else await cache.write(artifact, this.#askedFor(artifact.bytes))
+  }
+
+  async *#askedFor(total: number): AsyncGenerator<Uint8Array> {
+    await this.#say({ t: 'artifact', have: false })
+    yield* this.#artifactChunks(total)
   }
 
   async *#artifactChunks(total: number): AsyncGenerator<Uint8Array> {
