@@ -140,7 +140,7 @@ async function removed(keys: string): Promise<void> {
   }
 }
 
-test('the key file is readable by its owner alone; a lost one is named with what to do', async (t) => {
+test('ND-4 the key file is readable by its owner alone; a lost one is named with what to do', async (t) => {
   const dataDir = await folder(t)
   await live(dataDir, mint(), (enrollment) => enrollment.welcomed(welcome(1)))
   const [name = ''] = await readdir(join(dataDir, 'keys'))
@@ -149,7 +149,7 @@ test('the key file is readable by its owner alone; a lost one is named with what
   assert.equal(await reasonOf(live(dataDir, undefined, () => {})), 'KEY_MISSING')
 })
 
-test('one agent a folder: a second is refused and says so', async (t) => {
+test('ND-4 one agent a folder: a second is refused and says so', async (t) => {
   const dataDir = await folder(t)
   await live(dataDir, mint(), async () => {
     assert.equal(await reasonOf(live(dataDir, mint(), () => {})), 'data_dir_in_use')

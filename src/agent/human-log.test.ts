@@ -19,7 +19,7 @@ test('ND-3 at a terminal a log line is a sentence with its time; errors say what
   assert.match(lines[2] ?? '', /^\d\d:\d\d:\d\d error: a stream failed \(disk full\)$/)
 })
 
-test('what is no log line is passed on as it is', () => {
+test('ND-3 what is no log line is passed on as it is', () => {
   let said = ''
   humanLines((text) => (said += text)).write('plain\n')
   assert.equal(said, 'plain\n')

@@ -47,7 +47,7 @@ test('D18 a session that worked is redialled at once; one that never lasted back
   assert.ok(flapped.waitMs > 0)
 })
 
-test('an engine that stops on purpose spreads its nodes over the time it names', () => {
+test('ND-20 an engine that stops on purpose spreads its nodes over the time it names', () => {
   const { waitMs } = redial(served(60_000, 3_000), NO_FAILURES, { now: 0, random: most })
   assert.equal(waitMs, 3_000)
 })

@@ -232,7 +232,7 @@ test('D18 the engine says how often to beat; an acknowledgement of what was neve
   assert.equal(ended.kind === 'served' && ended.reason, 'ACKS_MISSED')
 })
 
-test('what the engine says reaches the program; a goodbye ends the session as it says', async (t) => {
+test('ND-5 what the engine says reaches the program; a goodbye ends the session as it says', async (t) => {
   const says: FromEngine[] = [
     { t: 'desired', generation: 4 },
     { t: 'command', id: 'cmd_1', kind: 'diag.wasm', deadlineMs: 1000 },
@@ -252,7 +252,7 @@ test('what the engine says reaches the program; a goodbye ends the session as it
   assert.equal(told.welcomes[0]?.epoch, 3)
 })
 
-test('a message that is none ends the session, and nothing else', async (t) => {
+test('ND-4 a message that is none ends the session, and nothing else', async (t) => {
   const { port } = await fakeEngine(
     t,
     answering(welcome(), (framed) => framed.send({ t: 'format-disk' })),
@@ -261,7 +261,7 @@ test('a message that is none ends the session, and nothing else', async (t) => {
   assert.equal(ended.kind, 'served')
 })
 
-test('an agent that leaves says so before it goes, and its goodbye arrives', async (t) => {
+test('ND-3 an agent that leaves says so before it goes, and its goodbye arrives', async (t) => {
   const { port, heard } = await fakeEngine(t, answering(welcome({ heartbeatMs: 10_000 })))
   const { session, told, outcome } = sessionTo(port)
   await until(() => told.welcomes.length === 1)

@@ -102,7 +102,7 @@ test('AC-3 strangers who say anything as their first words change nothing', asyn
   await stopSimNodes(nodes)
 })
 
-test('§9 a node that lies in its session changes nobody else, and at most its own session', async (t) => {
+test('000-07 a node that lies in its session changes nobody else, and at most its own session', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway()
   const honest = await world.enroll('honest')

@@ -195,7 +195,7 @@ test('ND-4 a key that no node is bound to is KEY_UNKNOWN', async (t) => {
   assert.equal((await say(gateway, { ...REGISTER, nodeId: 'node-a1' }))['reason'], 'KEY_UNKNOWN')
 })
 
-test('a protocol version that is too old is refused for good, one that is too new is told to wait', async (t) => {
+test('ND-4 a protocol version that is too old is refused for good, one that is too new is told to wait', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway()
   const { token } = await world.enroll('node-a1')
@@ -205,7 +205,7 @@ test('a protocol version that is too old is refused for good, one that is too ne
   assert.deepEqual([young['reason'], young['retry']], ['VERSION', true])
 })
 
-test('a first message that is none is refused and writes nothing; a typo of a token is named as such', async (t) => {
+test('ND-4 a first message that is none is refused and writes nothing; a typo of a token is named as such', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway()
   for (const message of [{ t: 'register' }, { t: 'nonsense' }, [], 7, { ...REGISTER, nodeId: 5 }])
@@ -215,7 +215,7 @@ test('a first message that is none is refused and writes nothing; a typo of a to
   assert.equal(gateway.sessions(), 0)
 })
 
-test('an engine restored from an old database hands out no epoch or generation twice', async (t) => {
+test('OP-12 an engine restored from an old database hands out no epoch or generation twice', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway()
   const { id, token } = await world.enroll('node-a1')

@@ -124,7 +124,7 @@ async function front(t: TestContext, to: number): Promise<{ port: number; freeze
 }
 
 for (const transport of ['tls', 'quic'] as const)
-  test(`§7 a stream runs over a data pipe that the node dialled when asked (${transport})`, async (t) => {
+  test(`000-48 a stream runs over a data pipe that the node dialled when asked (${transport})`, async (t) => {
     const world = await nodeWorld(t, await testDatabase(t))
     const gateway = await world.gateway()
     const { id, token } = await world.enroll('node-a1')
@@ -137,7 +137,7 @@ for (const transport of ['tls', 'quic'] as const)
     assert.deepEqual([...new Set(answers)], ['node-a1\n'])
   })
 
-test('§7 an idle data pipe closes, and the next stream opens another; so does one whose ids run out', async (t) => {
+test('000-48 an idle data pipe closes, and the next stream opens another; so does one whose ids run out', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway({ pipeIdleMs: 1, pipeIdsMax: 4 })
   const { id, token } = await world.enroll('node-a1')
@@ -204,7 +204,7 @@ for (const transport of ['tls', 'quic'] as const)
     assert.equal(node.ends[0]?.kind, 'served')
   })
 
-test('the sessions of a former self are ended at its start, before anybody dials', async (t) => {
+test('000-06 the sessions of a former self are ended at its start, before anybody dials', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway()
   const { id, token } = await world.enroll('node-a1')
@@ -318,7 +318,7 @@ test('ND-16 a node that went and stays away becomes unreachable; coming back cle
   assert.deepEqual(found.noScheduleReasons, [])
 })
 
-test('the sessions of an engine whose beat stands still are ended by another', async (t) => {
+test('000-40 the sessions of an engine whose beat stands still are ended by another', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const one = await world.gateway({ engineId: 'eng_one' })
   const two = await world.gateway({ engineId: 'eng_two' })
@@ -333,7 +333,7 @@ test('the sessions of an engine whose beat stands still are ended by another', a
   await until('ended', async () => (await connectivity(world, id)) === 'disconnected')
 })
 
-test('a session that another engine took over is dropped by the first at its next flush', async (t) => {
+test('000-06 a session that another engine took over is dropped by the first at its next flush', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const one = await world.gateway({ engineId: 'eng_one' })
   const two = await world.gateway({ engineId: 'eng_two' })
@@ -398,7 +398,7 @@ test('OP-9 what a store that was away did not take is asked for again; REGISTER 
   assert.equal(node.welcome?.epoch, 1)
 })
 
-test('a command is run once, and asked for again after a reconnect; its late result is dropped', async (t) => {
+test('ND-25 a command is run once, and asked for again after a reconnect; its late result is dropped', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway()
   const { id, token } = await world.enroll('node-a1')

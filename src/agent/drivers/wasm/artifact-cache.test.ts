@@ -27,7 +27,7 @@ async function* pieces(...chunks: Buffer[]): AsyncGenerator<Uint8Array> {
 
 const refused = { name: 'Error', code: 'INVALID' }
 
-test('an artifact is kept under its hash, over a restart too', async (t) => {
+test('000-48 an artifact is kept under its hash, over a restart too', async (t) => {
   const dataDir = await folder(t)
   const cache = await ArtifactCache.open(dataDir)
   const { bytes, id } = made(1000, 'a')
@@ -39,7 +39,7 @@ test('an artifact is kept under its hash, over a restart too', async (t) => {
   assert.deepEqual(await again.read(id.sha256), bytes)
 })
 
-test('bytes that are too few, too many, or of another hash leave nothing behind', async (t) => {
+test('000-48 bytes that are too few, too many, or of another hash leave nothing behind', async (t) => {
   const dataDir = await folder(t)
   const cache = await ArtifactCache.open(dataDir)
   const { bytes, id } = made(1000, 'a')
@@ -52,7 +52,7 @@ test('bytes that are too few, too many, or of another hash leave nothing behind'
   assert.equal(cache.has(id.sha256), true)
 })
 
-test('a transfer that breaks off is told to who waits for it, and can be done again', async (t) => {
+test('000-48 a transfer that breaks off is told to who waits for it, and can be done again', async (t) => {
   const cache = await ArtifactCache.open(await folder(t))
   const { bytes, id } = made(1000, 'a')
   const failing = async function* (): AsyncGenerator<Uint8Array> {
@@ -69,7 +69,7 @@ test('a transfer that breaks off is told to who waits for it, and can be done ag
   assert.equal(cache.has(id.sha256), true)
 })
 
-test('the cache stays below its limit: what was used longest ago goes first', async (t) => {
+test('OP-10 the cache stays below its limit: what was used longest ago goes first', async (t) => {
   const dataDir = await folder(t)
   const cache = await ArtifactCache.open(dataDir, 2500)
   const [a, b, c] = [made(1000, 'a'), made(1000, 'b'), made(1000, 'c')]
@@ -86,7 +86,7 @@ test('the cache stays below its limit: what was used longest ago goes first', as
   await assert.rejects(cache.write(big.id, pieces(big.bytes)), refused)
 })
 
-test('what a killed agent left half-written is removed, and a file that vanished is not claimed', async (t) => {
+test('ND-19 what a killed agent left half-written is removed, and a file that vanished is not claimed', async (t) => {
   const dataDir = await folder(t)
   const cache = await ArtifactCache.open(dataDir)
   const { bytes, id } = made(1000, 'a')

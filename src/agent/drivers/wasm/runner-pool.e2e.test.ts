@@ -101,7 +101,7 @@ test('ND-19 closing the pool leaves no process, the blank one included', async (
   await assert.rejects(runners.with(one, pidOf), { code: 'UNAVAILABLE' })
 })
 
-test('an artifact that does not load is told, and the pool goes on', async (t) => {
+test('FN-4 an artifact that does not load is told, and the pool goes on', async (t) => {
   const runners = pool(t, {
     memMbMax: 4_000,
     artifact: async (sha256) => (sha256 === 'two' ? Buffer.from('no artifact') : artifact),
