@@ -38,7 +38,7 @@ async function setup(t: TestContext, prepare?: Prepare): Promise<Setup> {
 }
 
 const deploy = async ({ db, artifacts }: Setup, bytes: Uint8Array, memMb: number) => {
-  const prepared = await artifacts.deploy(bytes, memMb)
+  const prepared = await artifacts.deploy(bytes, { memMb, orgId: 'org_a' })
   await transaction(db, (tx) => prepared.save(tx, new Date()))
   return prepared
 }
@@ -78,11 +78,11 @@ test('FN-2 a row whose bytes are gone is not believed: it is prepared again', as
 
 test('FN-2 bytes that are removed between preparing and saving are put again, or the deploy is refused', async (t) => {
   const s = await setup(t)
-  const first = await s.artifacts.deploy(bytes, 64)
+  const first = await s.artifacts.deploy(bytes, { memMb: 64, orgId: 'org_a' })
   await s.blobs.delete(first.componentSha256)
   await transaction(s.db, (tx) => first.save(tx, new Date()))
   assert.ok(await s.blobs.has(first.componentSha256))
-  const second = await s.artifacts.deploy(bytes, 64)
+  const second = await s.artifacts.deploy(bytes, { memMb: 64, orgId: 'org_a' })
   await s.blobs.delete(second.artifact.sha256)
   await assert.rejects(
     transaction(s.db, (tx) => second.save(tx, new Date())),
@@ -97,7 +97,7 @@ test('FN-7 what another preparer made is prepared anew from the stored component
   const s = await setup(t)
   const { componentSha256 } = await deploy(s, bytes, 64)
   await s.db.updateTable('artifacts').set({ preparer: 'an older one' }).execute()
-  const version = { componentSha256, memMb: 64, sizeBytes: bytes.length }
+  const version = { componentSha256, memMb: 64, sizeBytes: bytes.length, orgId: 'org_a' }
   await s.artifacts.again(version, new Date())
   assert.equal(s.calls(), 2)
   const rows = await s.db.selectFrom('artifacts').select('preparer').execute()
@@ -119,9 +119,11 @@ test('FN-2 two prepare at once, sixteen wait, the next hears UNAVAILABLE and whe
   })
   const refused: unknown[] = []
   const all = Array.from({ length: 21 }, (_, i) =>
-    s.artifacts.deploy(Buffer.from(`${i}`), 64).catch((error: unknown) => {
-      refused.push(error)
-    }),
+    s.artifacts
+      .deploy(Buffer.from(`${i}`), { memMb: 64, orgId: `org_${i % 5}` })
+      .catch((error: unknown) => {
+        refused.push(error)
+      }),
   )
   const deadline = Date.now() + 10_000
   while (refused.length < 3 || s.calls() < 2) {
@@ -144,7 +146,7 @@ test('FN-2 the preparer’s own trouble is told as it is, and nothing is kept', 
     reason: 'PREPARER_TIMEOUT',
     message: 'preparing took longer than 60000 ms',
   }))
-  await assert.rejects(s.artifacts.deploy(bytes, 64), {
+  await assert.rejects(s.artifacts.deploy(bytes, { memMb: 64, orgId: 'org_a' }), {
     code: 'INVALID',
     message: 'preparing took longer than 60000 ms',
   })

@@ -1,6 +1,5 @@
 // Preparing components, and finding what was prepared.
-// 1. At most PREPARING_MAX children at once; WAITING_MAX more wait; beyond that callers hear UNAVAILABLE and when to come
-//    back.
+// 1. Preparations take their turns, by organization (preparing-line.ts).
 // 2. Equal preparations at one time are one.
 // 3. Bytes are in the blob store before a row names them, and a row is believed only while its bytes are there.
 import type { Readable } from 'node:stream'
@@ -11,18 +10,15 @@ import type { Blobs } from '#store/blobs.ts'
 import { type ArtifactRow, findArtifact, saveArtifact } from '#store/functions/components.ts'
 import type { Store, Tx } from '#store/connect.ts'
 import { PREPARER, type PrepareOutcome } from '#wasm/prepare.ts'
-
-/** A preparation keeps one core busy and may take a gigabyte. */
-const PREPARING_MAX = 2
-/** Those that wait hold their bytes: with FN-1's 8 MiB this is 128 MiB. */
-const WAITING_MAX = 16
-/** About what one preparation takes: a place in the line is free by then. */
-const RETRY_AFTER_MS = 2_000
+import { PreparingLine } from '#engine/functions/preparing-line.ts'
 
 export type Prepare = (
   bytes: Uint8Array,
   options: { memMb: number; deadlineMs: number },
 ) => Promise<PrepareOutcome>
+
+/** The guest's cap, and whose preparation it is. */
+export type For = { memMb: number; orgId: string }
 
 export type Prepared = {
   componentSha256: string
@@ -34,19 +30,18 @@ export type Prepared = {
 export class Artifacts {
   readonly #deps: { db: Store; blobs: Blobs; prepare: Prepare }
   readonly #running = new Map<string, Promise<ArtifactRow>>()
-  readonly #line: (() => void)[] = []
-  #preparing = 0
+  readonly #line = new PreparingLine()
 
   constructor(deps: { db: Store; blobs: Blobs; prepare: Prepare }) {
     this.#deps = deps
   }
 
   /** Prepares what is deployed. Refusals: INVALID with the preparer's reason; nothing is stored then. */
-  async deploy(bytes: Uint8Array, memMb: number): Promise<Prepared> {
+  async deploy(bytes: Uint8Array, { memMb, orgId }: For): Promise<Prepared> {
     const componentSha256 = sha256Hex(bytes)
     const artifact =
       (await this.#found(componentSha256, memMb)) ??
-      (await this.#once(componentSha256, memMb, async () => bytes))
+      (await this.#once(componentSha256, { memMb, orgId }, async () => bytes))
     await this.#deps.blobs.put(bytes, { sha256: componentSha256 })
     return {
       componentSha256,
@@ -64,12 +59,12 @@ export class Artifacts {
 
   /** Prepares anew what was deployed before this engine's preparer was known, and records it. */
   async again(
-    version: { componentSha256: string; memMb: number; sizeBytes: number },
+    version: { componentSha256: string; sizeBytes: number } & For,
     now: Date,
   ): Promise<ArtifactRow> {
     const { db, blobs } = this.#deps
     const { componentSha256, memMb } = version
-    const artifact = await this.#once(componentSha256, memMb, async () => {
+    const artifact = await this.#once(componentSha256, version, async () => {
       const bytes = await blobs.get(componentSha256)
       if (!bytes) throw missing(componentSha256)
       return bytes
@@ -94,13 +89,13 @@ export class Artifacts {
 
   #once(
     componentSha256: string,
-    memMb: number,
+    { memMb, orgId }: For,
     bytes: () => Promise<Uint8Array>,
   ): Promise<ArtifactRow> {
     const name = `${componentSha256} ${memMb}`
     const running = this.#running.get(name)
     if (running) return running
-    const made = this.#inTurn(async () => this.#make(await bytes(), memMb))
+    const made = this.#line.inTurn(orgId, async () => this.#make(await bytes(), memMb))
     this.#running.set(name, made)
     const forget = (): void => void this.#running.delete(name)
     made.then(forget, forget)
@@ -114,21 +109,6 @@ export class Artifacts {
     const blob = await this.#deps.blobs.put(outcome.artifact)
     return { sha256: blob.sha256, sizeBytes: blob.bytes, kind: outcome.kind }
   }
-
-  async #inTurn<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#preparing >= PREPARING_MAX) {
-      if (this.#line.length >= WAITING_MAX) throw busy()
-      await new Promise<void>((resolve) => this.#line.push(resolve))
-    } else this.#preparing++
-    try {
-      return await work()
-    } finally {
-      // The place goes to the next in line, or is free.
-      const next = this.#line.shift()
-      if (next) next()
-      else this.#preparing--
-    }
-  }
 }
 
 /** Reasons that are the preparer's trouble, not the component's. */
@@ -141,15 +121,6 @@ function refusal(outcome: { reason: string; message: string }): AppError {
     details: { reason, field: 'component' },
   })
 }
-
-const busy = (): AppError =>
-  new AppError('UNAVAILABLE', `${PREPARING_MAX + WAITING_MAX} components are being prepared`, {
-    details: {
-      reason: 'preparing_full',
-      retryAfterMs: RETRY_AFTER_MS,
-      next: 'Deploy again in a few seconds',
-    },
-  })
 
 const removed = (): AppError =>
   new AppError('UNAVAILABLE', 'The prepared bytes were removed meanwhile', {

@@ -78,7 +78,7 @@ export function createInvoker(deps: InvokerDeps): Invoker {
       }
     },
     wake: () => admission.wake(),
-    prepare: (bytes, memMb) => artifacts.deploy(bytes, memMb),
+    prepare: (bytes, of) => artifacts.deploy(bytes, of),
     supersede: (functionId, current) => admission.supersede(functionId, current),
     tidySlots: tidy,
     flushHistory: () => history.flush(),

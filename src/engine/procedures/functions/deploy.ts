@@ -14,7 +14,7 @@ export const deploy = handle(contract, async (call, input) => {
   const { engine, orgId } = call
   const bytes = decoded(input.component)
   checkMagic(bytes)
-  const prepared = await engine.invoker.prepare(bytes, input.memMb)
+  const prepared = await engine.invoker.prepare(bytes, { memMb: input.memMb, orgId })
   const now = new Date(engine.clock.now())
   const ids = {
     functionId: newId('fn', now.getTime(), engine.random),
