@@ -67,6 +67,8 @@ export async function startPlatform(
     throw error
   }
   scope.after(() => platform.end())
+  // A file that fails before its tests begin runs no hook.
+  process.once('exit', () => platform.abandon())
   return platform
 }
 
@@ -381,6 +383,15 @@ export class Platform {
     for (const agent of this.#agents) agent.remove()
     rmSync(this.home, { recursive: true, force: true, maxRetries: 5 })
     if (failures.length > 0) throw new AggregateError(failures, 'the platform did not end cleanly')
+  }
+
+  /** What `end` would do, without waiting: the kernel ends our programs with us, but not the postmaster. */
+  abandon(): void {
+    const postmaster = this.postmaster()
+    if (postmaster) process.kill(postmaster.pid, 'SIGKILL')
+    for (const agent of this.#agents) agent.remove()
+    for (const folder of [...this.#others.map((one) => one.home), this.home])
+      rmSync(folder, { recursive: true, force: true, maxRetries: 5 })
   }
 
   /** The embedded Postgres, while it runs. */
