@@ -1,6 +1,6 @@
 // The engine's side of the sessions bench, in a process of its own so that its memory is its own.
-// Says { port, nodes } when it listens; answers { ask: 'state' } with its sessions and memory, { ask: 'round-trip' } with
-// the time of one stream to a node, and ends at { ask: 'end' }.
+// Says { port, nodes } when it listens; answers { ask: 'sessions' } with their number, { ask: 'memory' } with its
+// resident bytes and the CPU time it has had, { ask: 'round-trip' } with the time of one stream; ends at { ask: 'end' }.
 import { systemClock } from '#lib/clock.ts'
 import { FramedStream } from '#protocol/framed-stream.ts'
 import type { InvokeHeader } from '#protocol/messages.ts'
@@ -48,9 +48,14 @@ async function memory(): Promise<number> {
   return process.memoryUsage().rss
 }
 
+function cpuMs(): number {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1_000
+}
+
 async function answer(ask: unknown): Promise<unknown> {
   if (ask === 'sessions') return { sessions: gateway.sessions() }
-  if (ask === 'memory') return { sessions: gateway.sessions(), bytes: await memory() }
+  if (ask === 'memory') return { bytes: await memory(), cpuMs: cpuMs() }
   if (ask === 'round-trip') return { ms: await roundTrip(nodes[0]?.id ?? '') }
   await gateway.stop()
   for (let fn = undo.shift(); fn; fn = undo.shift()) await fn()
@@ -60,7 +65,7 @@ async function answer(ask: unknown): Promise<unknown> {
 process.on('message', ({ ask }: { ask: string }) => {
   answer(ask)
     .then((said) => process.send?.(said))
-    .then(() => ask === 'end' && process.disconnect())
+    .then(() => ask === 'end' && process.disconnect?.())
     .catch((error) => {
       throw error
     })

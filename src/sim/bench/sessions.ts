@@ -29,18 +29,19 @@ export async function benchSessions(): Promise<Row[]> {
     const { port, nodes } = (await engine.said()) as { port: number; nodes: Token[] }
     const alone = await dialAlone(engine, port, nodes.slice(0, ALONE))
     fleets.push(startFleet(port, nodes.slice(ALONE, ALONE + FIRST)))
-    const before = await engine.memoryAt(FIRST)
+    const before = await engine.at(FIRST)
     const began = systemClock.monotonic()
     fleets.push(startFleet(port, nodes.slice(ALONE + FIRST)))
     const rest = nodes.length - ALONE - FIRST
     await engine.until(FIRST + rest)
     const perSecond = (rest / (systemClock.monotonic() - began)) * 1_000
-    const after = await engine.memoryAt(FIRST + rest)
+    const after = await engine.at(FIRST + rest)
     return [
       { name: 'connect_ms', value: alone.connectMs, unit: 'ms p50' },
       { name: 'round_trip_ms', value: alone.roundTripMs, unit: 'ms p50' },
       { name: 'registers_per_s', value: round(perSecond), unit: '/s' },
-      { name: 'session_kb', value: round((after - before) / rest / 1024), unit: 'KB' },
+      { name: 'register_cpu_ms', value: round((after.cpuMs - before.cpuMs) / rest), unit: 'ms' },
+      { name: 'session_kb', value: round((after.bytes - before.bytes) / rest / 1024), unit: 'KB' },
     ]
   } finally {
     await Promise.all(fleets.map(endFleet))
@@ -129,11 +130,11 @@ class EngineSide {
     }
   }
 
-  /** Resident bytes once this many sessions are there and have settled. */
-  async memoryAt(sessions: number): Promise<number> {
+  /** Its resident bytes and its CPU time so far, once this many sessions are there and have settled. */
+  async at(sessions: number): Promise<{ bytes: number; cpuMs: number }> {
     await this.until(sessions)
     await systemClock.sleep(SETTLE_MS)
-    return ((await this.ask('memory')) as { bytes: number }).bytes
+    return (await this.ask('memory')) as { bytes: number; cpuMs: number }
   }
 
   async end(): Promise<void> {
