@@ -602,7 +602,7 @@ test('000-76 FN-7 ends are counted and stand in the history within 200 ms of a f
   await invoke('hello')
   nodes.scripts.set('node-a1', async (invocation) => {
     await invocation.start(true)
-    await invocation.result({ kind: 'trap', message: 'unreachable\0 here' })
+    await invocation.result({ kind: 'trap', message: 'unreachable here' })
   })
   await invoke('hello')
   assert.equal(await invoker.flushHistory(), 2)

@@ -37,6 +37,16 @@ export function jsonOf(bytes: Buffer, contentType: string | undefined): unknown 
     throw new AppError('INVALID', `The body is ${type}; application/json is needed`, {
       details: { reason: 'content_type', next: 'Send JSON with content-type: application/json' },
     })
+  const value = parsed(bytes)
+  // Checks of input pass over such a field without a word, in a map of the caller's names too (`env` of an invocation).
+  if (hasProto(value))
+    throw new AppError('INVALID', 'The body has a field named __proto__', {
+      details: { reason: 'invalid_input', next: 'Send it under another name' },
+    })
+  return value
+}
+
+function parsed(bytes: Buffer): unknown {
   try {
     return JSON.parse(utf8.decode(bytes))
   } catch (error) {
@@ -45,6 +55,18 @@ export function jsonOf(bytes: Buffer, contentType: string | undefined): unknown 
       details: { reason: 'malformed_json', next: 'Send one JSON value in UTF-8' },
     })
   }
+}
+
+/** Without recursion: JSON nests as deep as its body is long. */
+function hasProto(body: unknown): boolean {
+  const left = [body]
+  while (left.length > 0) {
+    const value = left.pop()
+    if (typeof value !== 'object' || value === null) continue
+    if (Object.hasOwn(value, '__proto__')) return true
+    for (const part of Object.values(value)) if (typeof part === 'object') left.push(part)
+  }
+  return false
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true })
