@@ -39,7 +39,6 @@ export type SimNodesOptions = {
 }
 
 const MANIFEST: Manifest = { cpuMillis: 8_000, memMb: 16_384, runtimes: ['wasm'] }
-const TOKEN_UNTIL_WELCOME = 0
 
 export class SimNode {
   readonly spec: SimNodeSpec
@@ -149,7 +148,7 @@ export class SimNode {
     if (!welcome)
       return {
         token: this.spec.token,
-        identityGeneration: TOKEN_UNTIL_WELCOME,
+        identityGeneration: 0,
         epochSeen: 0,
         generationSeen: 0,
       }
