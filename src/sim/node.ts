@@ -9,6 +9,7 @@ import { createIdentity, type Identity } from '#protocol/identity.ts'
 import {
   ToInvocation,
   type FromInvocation,
+  type FromNode,
   type Manifest,
   type StreamHeader,
   type Welcome,
@@ -73,6 +74,11 @@ export class SimNode {
 
   get connected(): boolean {
     return this.#supervisor.session?.serving === true
+  }
+
+  /** Says anything that a node may say. */
+  send(message: FromNode): void {
+    this.#supervisor.session?.send(message)
   }
 
   /** Says that it leaves; what runs may end. */

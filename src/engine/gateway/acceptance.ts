@@ -19,8 +19,8 @@ export type AcceptanceDeps = {
   clock: Clock
   random: Random
   engineId: string
-  /** A promise nobody waits for: its failure is logged there. */
-  background(what: string, work: Promise<unknown>): void
+  /** Work of a session that nobody waits for: its failure is logged there, and asked for again. */
+  write(session: NodeSession, what: string, work: Promise<unknown>): void
 }
 
 /** Sends what the node has not answered yet; each must be answered within its own deadline. */
@@ -33,7 +33,8 @@ export async function sendOpenCommands(deps: AcceptanceDeps, session: NodeSessio
     session.expect(id, deadlineMs, () => {
       session.send({ t: 'cancel', id })
       const output = `no answer within ${deadlineMs} ms`
-      deps.background('a command expired', ended(deps, session, { id, state: 'expired', output }))
+      const late = ended(deps, session, { id, state: 'expired', output })
+      deps.write(session, 'the end of a command was not written', late)
     })
   }
 }

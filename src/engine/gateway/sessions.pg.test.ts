@@ -11,6 +11,7 @@ import { parseCertificate } from '#protocol/certificate.ts'
 import { FramedStream } from '#protocol/framed-stream.ts'
 import { createIdentity } from '#protocol/identity.ts'
 import type { InvokeHeader } from '#protocol/messages.ts'
+import { ACCEPTANCE_DEADLINE_MS } from '#core/node/limits.ts'
 import { testDatabase } from '#store/test-database.ts'
 import { SimNode, type SimNodeSpec } from '#sim/node.ts'
 import { nodeWorld, until, type NodeWorld } from '#sim/node-world.ts'
@@ -396,6 +397,25 @@ test('OP-9 what a store that was away did not take is asked for again; REGISTER 
   await until('adopted', async () => (await row(world, id)).observedGeneration === 1)
   await until('registered', () => waiting.connected)
   assert.equal(node.welcome?.epoch, 1)
+})
+
+test('ND-24 a check that is not answered by its deadline fails the node, and a late answer changes nothing', async (t) => {
+  const world = await nodeWorld(t, await testDatabase(t))
+  // Only the deadline is hurried.
+  const hurried: Clock = {
+    ...systemClock,
+    after: (ms, fn) => systemClock.after(ms === ACCEPTANCE_DEADLINE_MS ? 200 : ms, fn),
+  }
+  const gateway = await world.gateway({ clock: hurried })
+  const { id, token } = await world.enroll('node-a1')
+  const node = await start(t, gateway, { nodeId: 'node-a1', token, check: 'silent' })
+  await until('failed', async () => (await row(world, id)).provisionState === 'failed')
+  assert.equal((await row(world, id)).failure, 'diag.wasm: no answer within 30000 ms')
+  node.send({ t: 'command-result', id: node.commands[0]!, ok: true, output: 'late' })
+  await systemClock.sleep(200)
+  assert.equal((await row(world, id)).provisionState, 'failed')
+  const [command] = await world.db.selectFrom('commands').selectAll().execute()
+  assert.equal(command?.state, 'expired')
 })
 
 test('ND-25 a command is run once, and asked for again after a reconnect; its late result is dropped', async (t) => {

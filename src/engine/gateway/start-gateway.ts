@@ -364,7 +364,8 @@ export class RunningGateway implements Gateway {
   get #acceptance() {
     return {
       ...this.#deps,
-      background: (what: string, work: Promise<unknown>) => this.#background(what, work),
+      write: (session: NodeSession, what: string, work: Promise<unknown>) =>
+        this.#write(session, what, work),
     }
   }
 
