@@ -40,7 +40,6 @@ async function generate(): Promise<string> {
       signUpOpen: false,
       signInsPerMinute: 1,
       mayMakeOrgs: async () => false,
-      onChange: async () => undefined,
     })
     return await (await getMigrations(auth.options)).compileMigrations()
   } finally {

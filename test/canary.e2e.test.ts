@@ -8,7 +8,7 @@ import { after, test } from 'node:test'
 import { sql } from 'kysely'
 import { z } from 'zod'
 import { allProcesses } from '#sim/bench/process-tree.ts'
-import { until } from '#sim/bench/program.ts'
+import { until } from '#lib/until.ts'
 import { refusal, startPlatform } from '#test/platform.ts'
 
 const platform = await startPlatform(

@@ -1,16 +1,9 @@
 // A platform by `ccp dev` for one test file, and `ccp` against it.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import {
-  checkout,
-  cleanEnv,
-  freePort,
-  openFolder,
-  start,
-  until,
-  type Ended,
-  type Started,
-} from './cli-dev-run.ts'
+import { until } from '#lib/until.ts'
+import { freePort } from '#sim/bench/program.ts'
+import { checkout, cleanEnv, openFolder, start, type Ended, type Started } from './cli-dev-run.ts'
 
 const READY_MS = 120_000
 export const ccpPath = join(checkout, 'bin/ccp')
@@ -25,7 +18,7 @@ export type DevBed = {
   /** The `ccp dev` that runs now; a test may replace it. */
   dev: Started
   startDev: () => Started
-  ready: (started: Started) => Promise<void>
+  ready: (started: Started) => Promise<boolean>
   ccp: (argv: string[], more?: { env?: Record<string, string>; stdin?: string }) => Promise<Ended>
   /** The answer of a command that must succeed, by --json. */
   json: <T>(argv: string[]) => Promise<T>
@@ -41,7 +34,7 @@ export async function startDevBed(): Promise<DevBed> {
   const ports = ['--port', String(http), '--session-port', String(sessions)]
   const startDev = (): Started =>
     start(ccpPath, ['dev', '--home', home, ...ports], { env: cleanEnv({ HOME: user }) })
-  const ready = (started: Started): Promise<void> =>
+  const ready = (started: Started): Promise<boolean> =>
     until(
       'ccp dev is ready',
       () => {

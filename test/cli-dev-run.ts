@@ -1,7 +1,6 @@
 // `ccp dev` and `ccp` as programs of their own, for the end-to-end tests of the command line.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
-import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
@@ -16,14 +15,6 @@ export function openFolder(t: Pick<TestContext, 'after'>, prefix: string): strin
   chmodSync(folder, 0o755)
   t.after(() => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }))
   return folder
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-  const { port } = server.address() as AddressInfo
-  await new Promise((done) => server.close(done))
-  return port
 }
 
 /** The environment of a test, without what would make `ccp` look elsewhere. */
@@ -70,19 +61,6 @@ export function startOpen(
     })
   })
   return { child, ended, output: () => out + err }
-}
-
-/** Polls until it holds; throws with `what` and the last words after the deadline. */
-export async function until(
-  what: string,
-  holds: () => boolean | Promise<boolean>,
-  deadlineMs: number,
-): Promise<void> {
-  const deadline = performance.now() + deadlineMs
-  while (!(await holds())) {
-    if (performance.now() > deadline) throw new Error(`not within ${deadlineMs} ms: ${what}`)
-    await new Promise((done) => setTimeout(done, 50))
-  }
 }
 
 /** Pids of processes that name the folder in their command line. */

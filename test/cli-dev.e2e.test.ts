@@ -3,16 +3,9 @@ import assert from 'node:assert/strict'
 import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
+import { until } from '#lib/until.ts'
 import { ccpPath, startDevBed, type DevBed } from './cli-dev-bed.ts'
-import {
-  checkout,
-  cleanEnv,
-  commandOf,
-  openFolder,
-  processesOf,
-  start,
-  until,
-} from './cli-dev-run.ts'
+import { checkout, cleanEnv, commandOf, openFolder, processesOf, start } from './cli-dev-run.ts'
 
 const STOP_MS = 45_000
 const WORD_COUNT = join(checkout, 'examples/word-count/word-count.wasm')

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import { cpSync, mkdirSync, symlinkSync, readdirSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { test } from 'node:test'
-import { checkout, cleanEnv, openFolder, start, startOpen, until } from './cli-dev-run.ts'
+import { until } from '#lib/until.ts'
+import { checkout, cleanEnv, openFolder, start, startOpen } from './cli-dev-run.ts'
 import { startStub } from './cli-stub.ts'
 
 /** On an idle machine it takes 80 ms by the clock. Processor time tells the program from the machine's other work. */

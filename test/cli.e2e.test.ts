@@ -3,8 +3,9 @@ import assert from 'node:assert/strict'
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
+import { until } from '#lib/until.ts'
 import { ccpPath, startDevBed, type DevBed } from './cli-dev-bed.ts'
-import { checkout, cleanEnv, processesOf, start, until, type Ended } from './cli-dev-run.ts'
+import { checkout, cleanEnv, processesOf, start, type Ended } from './cli-dev-run.ts'
 
 const WORD_COUNT = join(checkout, 'examples/word-count/word-count.wasm')
 const PROBE = join(checkout, 'examples/probe/probe.core.wasm')

@@ -6,7 +6,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { systemClock } from '#lib/clock.ts'
-import { startPlatform, until } from '#test/platform.ts'
+import { until } from '#lib/until.ts'
+import { startPlatform } from '#test/platform.ts'
 
 const NODED = join(import.meta.dirname, '../bin/clutch-noded')
 const platform = await startPlatform({ after })

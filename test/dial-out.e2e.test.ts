@@ -1,5 +1,6 @@
 // 000-03, 000-04, ND-3: a machine that nobody can dial. The node lives in a network namespace whose firewall drops every
 // packet that comes in and is no reply, and all that goes out but one protocol to one port.
+import { until } from '#lib/until.ts'
 import assert from 'node:assert/strict'
 import { execFileSync, spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -9,7 +10,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test, type TestContext } from 'node:test'
 import { openFiles } from '#sim/bench/process-tree.ts'
-import { startPlatform, until, type Platform } from '#test/platform.ts'
+import { startPlatform, type Platform } from '#test/platform.ts'
 
 const NODED = join(import.meta.dirname, '../bin/clutch-noded')
 const EXAMPLE = 'word-count/word-count.wasm'

@@ -5,7 +5,7 @@ import { after, test } from 'node:test'
 import { sql } from 'kysely'
 import { systemClock } from '#lib/clock.ts'
 import { isGone, openFiles, type Proc } from '#sim/bench/process-tree.ts'
-import { until } from '#sim/bench/program.ts'
+import { until } from '#lib/until.ts'
 import { describe, startPlatform, type Agent } from '#test/platform.ts'
 
 const platform = await startPlatform({ after })

@@ -9,7 +9,7 @@ import { systemClock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { seededRandom } from '#lib/random.ts'
 import { descendants, isGone } from '#sim/bench/process-tree.ts'
-import { until } from '#sim/bench/program.ts'
+import { until } from '#lib/until.ts'
 import { describe, startPlatform, type Agent } from '#test/platform.ts'
 
 const IMAGE_FILTER = join(import.meta.dirname, '../examples/image-filter/image-filter.wasm')

@@ -8,8 +8,9 @@ import { after, test } from 'node:test'
 import { parse } from '@bytecodealliance/jco-transpile/wasm-tools'
 import { sql } from 'kysely'
 import { systemClock } from '#lib/clock.ts'
+import { until } from '#lib/until.ts'
 import { openFiles } from '#sim/bench/process-tree.ts'
-import { startPlatform, refusal, until, type Invoked } from '#test/platform.ts'
+import { startPlatform, refusal, type Invoked } from '#test/platform.ts'
 
 const platform = await startPlatform({ after }, { settings: { 'sign-up': 'open' } })
 const { orgId } = platform

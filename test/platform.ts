@@ -11,13 +11,12 @@ import type { contract } from '#api/contract.ts'
 import { createApi, type Api } from '#cli/call.ts'
 import { systemClock } from '#lib/clock.ts'
 import { systemRandom } from '#lib/random.ts'
+import { until } from '#lib/until.ts'
 import { connect, urlOf, type Store } from '#store/connect.ts'
 import { slotDrift } from '#store/slots.ts'
 import { allProcesses, descendants, isGone, processAt, type Proc } from '#sim/bench/process-tree.ts'
-import { freePort, Program, until } from '#sim/bench/program.ts'
+import { freePort, Program } from '#sim/bench/program.ts'
 import type { z } from 'zod'
-
-export { until } from '#sim/bench/program.ts'
 
 type Scope = { after(fn: () => Promise<void>): void }
 type Inputs<T extends { '~orpc': { inputSchema?: z.ZodType } }> = z.input<

@@ -2,7 +2,7 @@
 import type { Row } from '#sim/bench/row.ts'
 
 /** `bars`: what a figure must reach; the command fails when it does not. */
-type Bench = { run(): Promise<Row[]>; bars: Record<string, { least?: number; most?: number }> }
+type Bench = { run: () => Promise<Row[]>; bars: Record<string, { least?: number; most?: number }> }
 
 const benches: Record<string, () => Promise<Bench>> = {
   sessions: async () => {

@@ -8,6 +8,7 @@ import { AppError } from '#lib/error.ts'
 import { fakeClock } from '#lib/fake-clock.ts'
 import type { Invoker } from '#engine/functions/invoker.ts'
 import { prune } from '#engine/loops/prune.ts'
+import { until } from '#lib/until.ts'
 import { releaseKeysOfEngine } from '#store/idempotency.ts'
 import { makeWorld, standInInvoker, type World } from '#test/world.ts'
 
@@ -293,18 +294,10 @@ async function deploying(
   return { world, deploy, started: () => calls, release: others.resolve, lose: first.resolve }
 }
 
-async function until(test: () => boolean): Promise<void> {
-  const deadline = Date.now() + 10_000
-  while (!test()) {
-    assert.ok(Date.now() < deadline, 'it took too long')
-    await new Promise((resolve) => setTimeout(resolve, 5))
-  }
-}
-
 test('D51 outside a transaction too one key runs once at a time; a failure gives it back', async (t) => {
   const { deploy, started, release } = await deploying(t)
   const first = deploy()
-  await until(() => started() === 1)
+  await until('the first call began', () => started() === 1)
   const second = await deploy()
   assert.equal(second.status, 409)
   assert.equal((await json(second)).data?.['reason'], 'idempotency_in_progress')
@@ -320,12 +313,12 @@ test('D51 outside a transaction too one key runs once at a time; a failure gives
 test('D51 an engine that starts again gives back what its former self had claimed, and of nobody else', async (t) => {
   const { world, deploy, started, release } = await deploying(t)
   const lost = deploy()
-  await until(() => started() === 1)
+  await until('the first call began', () => started() === 1)
   assert.equal(await releaseKeysOfEngine(world.engine.db, 'eng_other'), 0)
   assert.equal((await deploy()).status, 409)
   assert.equal(await releaseKeysOfEngine(world.engine.db, world.engine.id), 1)
   const again = deploy()
-  await until(() => started() === 2)
+  await until('the second call began', () => started() === 2)
   release()
   await Promise.all([lost, again])
 })
@@ -334,10 +327,10 @@ test('D51 a claim whose engine died is taken over after five minutes', async (t)
   const clock = fakeClock(Date.now())
   const { deploy, started, release, lose } = await deploying(t, clock)
   const lost = deploy()
-  await until(() => started() === 1)
+  await until('the first call began', () => started() === 1)
   await clock.advance(5 * 60_000)
   const takers = [deploy(), deploy()]
-  await until(() => started() === 2)
+  await until('the second call began', () => started() === 2)
   // The one that was lost ends after all: that gives away nothing of its successor's.
   lose()
   assert.equal((await lost).status, 400)

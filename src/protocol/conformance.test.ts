@@ -9,6 +9,7 @@ import { after, suite, test } from 'node:test'
 import { systemClock as clock } from '#lib/clock.ts'
 import type { AppError } from '#lib/error.ts'
 import { systemRandom } from '#lib/random.ts'
+import { until } from '#lib/until.ts'
 import { dial } from '#protocol/dial.ts'
 import { FRAME, writeHeader } from '#protocol/frame.ts'
 import { Framed } from '#protocol/framed.ts'
@@ -98,14 +99,6 @@ class Gate {
       near: new Mux(near, { clock, opens: true, ...options }),
       far: new Mux(far, { clock, opens: false, onStream, streamsMax: 4096 }),
     }
-  }
-}
-
-async function until(what: () => boolean, label: string, withinMs = 20_000): Promise<void> {
-  const deadline = performance.now() + withinMs
-  while (!what()) {
-    assert.ok(performance.now() < deadline, `${label} within ${withinMs} ms`)
-    await new Promise((resolve) => setTimeout(resolve, 2))
   }
 }
 
@@ -214,7 +207,7 @@ for (const transport of ['quic', 'tls'] as const)
       const answer = await bytesOf(stream)
       assert.ok(answer.subarray(0, 32).equals(createHash('sha256').update(question).digest()))
       assert.equal(answer.length, 300_032)
-      await until(() => near.size === 0, 'the stream is forgotten')
+      await until('the stream is forgotten', () => near.size === 0)
       near.close()
     })
 
@@ -227,10 +220,10 @@ for (const transport of ['quic', 'tls'] as const)
       })
       const [a, b, c] = [near.open(), near.open(), near.open()]
       for (const stream of [a, b, c]) stream.write('hello')
-      await until(() => far.length === 3, 'three streams')
+      await until('three streams', () => far.length === 3)
       a.destroy()
       far[1]?.destroy()
-      await until(() => far[0]?.closed === true && b.closed, 'both ends are gone')
+      await until('both ends are gone', () => far[0]?.closed === true && b.closed)
       assert.equal(reasonOf(far[0]?.errored), 'STREAM_RESET')
       assert.equal(reasonOf(b.errored), 'STREAM_RESET')
       c.end(' world')
@@ -256,7 +249,7 @@ for (const transport of ['quic', 'tls'] as const)
         stream.end()
       }
       more()
-      await until(() => far.unread >= WINDOW - 16 * 1024, 'the window is full')
+      await until('the window is full', () => far.unread >= WINDOW - 16 * 1024)
       await near.ping()
       assert.ok(
         written <= WINDOW + 256 * 1024,
@@ -313,7 +306,7 @@ for (const transport of ['quic', 'tls'] as const)
         (error) => reasonOf(error) === 'MUX_STREAMS_MAX',
       )
       await Promise.all(work)
-      await until(() => near.size === 0 && far.size === 0, 'all are forgotten')
+      await until('all are forgotten', () => near.size === 0 && far.size === 0)
       near.close()
     })
 
@@ -336,7 +329,7 @@ for (const transport of ['quic', 'tls'] as const)
         stream.write('n') // we write all we can, they do not read
         pour(stream, 2 ** 30)
       }
-      await until(() => near.unread >= 20 * WINDOW, 'the windows fill')
+      await until('the windows fill', () => near.unread >= 20 * WINDOW)
       const times: number[] = []
       for (let i = 0; i < 41; i++) {
         const began = performance.now()
@@ -515,7 +508,7 @@ for (const transport of ['quic', 'tls'] as const)
       await rounds(50)
       const before = sockets()
       await rounds(250)
-      await until(() => sockets() <= before + 10, 'the sockets are closed')
+      await until('the sockets are closed', () => sockets() <= before + 10)
     })
   })
 

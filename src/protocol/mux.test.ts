@@ -5,6 +5,7 @@ import fc from 'fast-check'
 import { systemClock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { fakeClock } from '#lib/fake-clock.ts'
+import { until } from '#lib/until.ts'
 import { FRAME, PAYLOAD_MAX, writeHeader } from '#protocol/frame.ts'
 import { memoryPipes, type MemoryEnd, type MemoryPipeOptions } from '#protocol/memory-pipe.ts'
 import { HELD_MAX, Mux, STALL_MS, UNREAD_MAX, type MuxOptions } from '#protocol/mux.ts'
@@ -45,14 +46,6 @@ function world(
   return { near, far, ends, arrived, nearClosed, farClosed }
 }
 
-async function until(what: () => boolean, label = 'the condition'): Promise<void> {
-  const deadline = performance.now() + 10_000
-  while (!what()) {
-    assert.ok(performance.now() < deadline, `${label} within 10 s`)
-    await new Promise((resolve) => setTimeout(resolve, 1))
-  }
-}
-
 async function bytesOf(stream: MuxStream): Promise<Buffer> {
   const chunks: Buffer[] = []
   for await (const chunk of stream) chunks.push(chunk as Buffer)
@@ -85,7 +78,7 @@ suite('streams', () => {
           assert.ok(Buffer.concat(sent).equals(await bytesOf(stream)))
         })
         await Promise.all(work)
-        await until(() => w.near.size === 0 && w.far.size === 0, 'every stream is forgotten')
+        await until('every stream is forgotten', () => w.near.size === 0 && w.far.size === 0)
         assert.equal(w.far.unread + w.near.unread, 0)
         w.near.close()
       }),
@@ -97,7 +90,7 @@ suite('streams', () => {
     const w = world()
     w.near.open('small')
     w.near.open('bulk')
-    await until(() => w.arrived.length === 2)
+    await until('two streams arrive', () => w.arrived.length === 2)
     assert.deepEqual(
       w.arrived.map((stream) => stream.class),
       ['small', 'bulk'],
@@ -113,10 +106,10 @@ suite('streams', () => {
     const w = world()
     const stream = w.near.open()
     stream.write('x')
-    await until(() => w.arrived.length === 1)
+    await until('a stream arrives', () => w.arrived.length === 1)
     const [far] = w.arrived as [MuxStream]
     stream.destroy()
-    await until(() => far.closed)
+    await until('the far side is closed', () => far.closed)
     assert.equal(reasonOf(far.errored), 'STREAM_RESET')
     assert.equal(w.near.size + w.far.size, 0)
     assert.ok((await w.near.ping()) >= 0, 'the pipe lives on')
@@ -126,7 +119,7 @@ suite('streams', () => {
     const w = world({ streamsMax: 4, far: { streamsMax: 2 } })
     const open = [w.near.open(), w.near.open()]
     const refused = w.near.open()
-    await until(() => refused.closed)
+    await until('the refused stream is closed', () => refused.closed)
     assert.match(refused.errored?.message ?? '', /too many streams/)
     assert.equal(w.far.size, open.length)
     for (let i = 0; i < 2; i++) w.near.open()
@@ -154,7 +147,7 @@ suite('streams', () => {
   test('a closed pipe fails every stream and ping with its reason', async () => {
     const w = world()
     const stream = w.near.open()
-    await until(() => w.arrived.length === 1)
+    await until('a stream arrives', () => w.arrived.length === 1)
     const ping = w.near.ping()
     w.near.close(new AppError('UNAVAILABLE', 'the session was replaced'))
     await assert.rejects(ping, /replaced/)
@@ -170,12 +163,15 @@ suite('back-pressure', () => {
     const w = world()
     const stream = w.near.open()
     stream.write(Buffer.alloc(4 * WINDOW))
-    await until(() => w.far.unread === WINDOW - 16 * 1024 || w.far.unread === WINDOW)
+    await until(
+      'a window is unread',
+      () => w.far.unread === WINDOW - 16 * 1024 || w.far.unread === WINDOW,
+    )
     await w.near.ping()
     assert.ok(w.far.unread <= WINDOW, `${w.far.unread} bytes unread`)
     const other = w.near.open()
     other.end('hello')
-    await until(() => w.arrived.length === 2)
+    await until('two streams arrive', () => w.arrived.length === 2)
     assert.equal((await bytesOf(w.arrived[1] as MuxStream)).toString(), 'hello')
   })
 
@@ -183,7 +179,7 @@ suite('back-pressure', () => {
     const w = world()
     const unreadOf = async (): Promise<number> => {
       const stream = w.near.open()
-      await until(() => w.arrived.length === 1)
+      await until('a stream arrives', () => w.arrived.length === 1)
       const far = w.arrived.pop() as MuxStream
       let got = 0
       far.on('data', (chunk: Buffer) => {
@@ -191,11 +187,11 @@ suite('back-pressure', () => {
         if (got >= 4 << 20) far.pause()
       })
       stream.write(Buffer.alloc(8 << 20))
-      await until(() => got >= 4 << 20)
+      await until('4 MiB arrive', () => got >= 4 << 20)
       for (let i = 0; i < 4; i++) await w.near.ping()
       const unread = w.far.unread
       far.destroy()
-      await until(() => stream.closed)
+      await until('the stream is closed', () => stream.closed)
       return unread
     }
     for (let i = 0; i < 40; i++) {
@@ -211,7 +207,7 @@ suite('back-pressure', () => {
       stream.write(Buffer.alloc(WINDOW))
       return stream
     })
-    await until(() => streams.filter((s) => s.destroyed).length >= 1, 'one is reset')
+    await until('one is reset', () => streams.filter((s) => s.destroyed).length >= 1)
     await w.near.ping()
     await w.near.ping()
     assert.ok(w.far.unread <= UNREAD_MAX)
@@ -264,7 +260,7 @@ suite('back-pressure', () => {
     w.ends[1].hold(true)
     const stream = w.near.open()
     stream.write(Buffer.alloc(HELD_MAX + PIPE_WINDOW))
-    await until(() => w.ends[1].waiting() >= 256 * 1024)
+    await until('256 KiB wait', () => w.ends[1].waiting() >= 256 * 1024)
     assert.throws(
       () => w.near.open(),
       (error) => reasonOf(error) === 'PEER_STALLED',
@@ -307,7 +303,7 @@ suite('turns', () => {
     }
     await new Promise((resolve) => setImmediate(resolve))
     w.ends[1].hold(false)
-    await until(() => order.length === plan.length)
+    await until('all arrive', () => order.length === plan.length)
     w.near.close()
     return order
   }
@@ -359,7 +355,7 @@ suite('turns', () => {
     }
     const bulk = w.near.open('bulk')
     bulk.write(Buffer.alloc(2 << 20))
-    await until(() => moved === 2 << 20, 'the bulk arrives')
+    await until('the bulk arrives', () => moved === 2 << 20)
     assert.ok(flooded > 2 * moved, 'and the small class had the larger share')
     w.near.close()
   })
@@ -437,7 +433,7 @@ suite('hostile peers', () => {
     )
     const before = process.memoryUsage().heapUsed
     far.pipe.write(ones)
-    await until(() => mux.unread > 30_000)
+    await until('30,000 bytes are unread', () => mux.unread > 30_000)
     assert.ok(process.memoryUsage().heapUsed - before < 64 << 20)
   })
 
@@ -465,7 +461,7 @@ suite('hostile peers', () => {
           const mux = new Mux(near.pipe, { clock: systemClock, opens, onClose })
           if (opens) mux.open().write('x')
           for (const piece of pieces) far.pipe.write(piece)
-          await until(() => mux.closed || near.waiting() === 0)
+          await until('all is taken, or the pipe cut', () => mux.closed || near.waiting() === 0)
           if (mux.closed) assert.equal(reasonOf(closedWith), 'PROTOCOL')
           mux.close()
         },

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { systemClock } from '#lib/clock.ts'
 import { systemRandom } from '#lib/random.ts'
+import { until } from '#lib/until.ts'
 import { Framed } from '#protocol/framed.ts'
 import { createIdentity, fingerprintOf, type Identity } from '#protocol/identity.ts'
 import type { FromEngine, Welcome } from '#protocol/messages.ts'
@@ -161,7 +162,7 @@ for (const [what, bytes] of [
 test('ND-2 a second engine of the fleet is recognized by the same root', async (t) => {
   const { port } = await fakeEngine(t, answering(welcome({ engineId: 'eng_2' })))
   const { session, told, outcome } = sessionTo(port, { pin: { publicKey: root.publicKey } })
-  await until(() => told.welcomes.length === 1)
+  await until('a welcome', () => told.welcomes.length === 1)
   session.close()
   assert.deepEqual(await outcome, { kind: 'drained' })
 })
@@ -173,7 +174,7 @@ test('ND-4 an engine that is too new ends the agent, one that is too old is trie
   assert.equal(old.outcome.kind === 'retryable' && old.outcome.reason, 'VERSION')
   const mixed = await fakeEngine(t, saying(hello({ versions: [0, 1, 2] })))
   const { session } = sessionTo(mixed.port)
-  await until(() => mixed.heard[0]?.t === 'register')
+  await until('a REGISTER', () => mixed.heard[0]?.t === 'register')
   session.close()
 })
 
@@ -219,7 +220,7 @@ test('D18 the engine says how often to beat; an acknowledgement of what was neve
   )
   const good = await fakeEngine(t, acks)
   const { session, outcome } = sessionTo(good.port)
-  await until(() => good.heard.length > 10)
+  await until('ten messages', () => good.heard.length > 10)
   session.close()
   assert.equal((await outcome).kind, 'drained')
   const lying = await fakeEngine(
@@ -264,17 +265,9 @@ test('ND-4 a message that is none ends the session, and nothing else', async (t)
 test('ND-3 an agent that leaves says so before it goes, and its goodbye arrives', async (t) => {
   const { port, heard } = await fakeEngine(t, answering(welcome({ heartbeatMs: 10_000 })))
   const { session, told, outcome } = sessionTo(port)
-  await until(() => told.welcomes.length === 1)
+  await until('a welcome', () => told.welcomes.length === 1)
   session.leave()
   session.close()
   assert.deepEqual(await outcome, { kind: 'drained' })
-  await until(() => heard.some(({ t: kind }) => kind === 'leaving'))
+  await until('leaving is heard', () => heard.some(({ t: kind }) => kind === 'leaving'))
 })
-
-async function until(holds: () => boolean): Promise<void> {
-  const deadline = systemClock.monotonic() + 5_000
-  while (!holds()) {
-    assert.ok(systemClock.monotonic() < deadline, `not within 5 s: ${String(holds)}`)
-    await systemClock.sleep(5)
-  }
-}

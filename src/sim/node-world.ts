@@ -38,21 +38,6 @@ export type GatewayOptions = Partial<GatewayConfig> & {
 export type EnrollOptions = { orgId?: string; trustTier?: 'secure' | 'community' }
 export type NodeWorldScope = { after(fn: () => Promise<void>): void }
 
-/** Polls until it holds; fails naming what did not come. */
-export async function until(
-  what: string,
-  holds: () => boolean | Promise<boolean>,
-  withinMs = 10_000,
-): Promise<void> {
-  const deadline = systemClock.monotonic() + withinMs
-  while (!(await holds())) {
-    if (systemClock.monotonic() > deadline) throw new Error(`not within ${withinMs} ms: ${what}`)
-    await systemClock.sleep(POLL_MS)
-  }
-}
-
-const POLL_MS = 20
-
 /** `clock` is the world's: of the rows it makes and of its gateways. */
 export async function nodeWorld(
   t: NodeWorldScope,

@@ -23,6 +23,7 @@ import { sql } from 'kysely'
 import { systemClock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { systemRandom } from '#lib/random.ts'
+import { until } from '#lib/until.ts'
 import { connect, type Store } from '#store/connect.ts'
 import { type Embedded, type EmbeddedEvent, startEmbedded } from '#store/embedded.ts'
 import { migrate } from '#store/migrate.ts'
@@ -57,14 +58,6 @@ function storeOn(t: TestContext, embedded: Embedded): Store {
 const show = async (store: Store, name: string): Promise<string> =>
   (await sql<{ value: string }>`select current_setting(${name}) as value`.execute(store)).rows[0]!
     .value
-
-async function until(what: string, test: () => boolean | Promise<boolean>): Promise<void> {
-  const deadline = performance.now() + 20_000
-  while (!(await test())) {
-    if (performance.now() > deadline) throw new Error(`waited too long for ${what}`)
-    await systemClock.sleep(20)
-  }
-}
 
 const answers = (store: Store): Promise<boolean> =>
   sql`select 1`.execute(store).then(

@@ -4,21 +4,13 @@ import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { systemClock } from '#lib/clock.ts'
+import { until } from '#lib/until.ts'
 import { encodeArtifact } from '#wasm/artifact.ts'
 import { prepared, preview1, run, withRunner } from '#wasm/fixtures/run-wat.ts'
 import { UP } from '#wasm/child/frames.ts'
 import { RestrictedChild, STACK_BYTES } from '#wasm/child/restricted-child.ts'
 
 const LIMITS = { dataBytes: 2 ** 31, stackBytes: STACK_BYTES, filesMax: 64 }
-
-async function until(what: string, holds: () => boolean, ms = 5000): Promise<void> {
-  const deadline = systemClock.monotonic() + ms
-  while (!holds()) {
-    assert.ok(systemClock.monotonic() < deadline, `${what}, after ${ms} ms`)
-    await systemClock.sleep(10)
-  }
-}
 
 /** A dead process that its new parent has not collected yet is dead. */
 const isAlive = (pid: number): boolean => {

@@ -7,6 +7,7 @@ import { count } from '#cli/dev/demo.ts'
 import { freePort, holderOf, isFree } from '#cli/dev/ports.ts'
 import { Program } from '#cli/dev/program.ts'
 import { systemClock } from '#lib/clock.ts'
+import { until } from '#lib/until.ts'
 
 async function program(t: TestContext, source: string, finalCodes: number[] = []) {
   const folder = await mkdtemp(join(tmpdir(), 'ccp-program-'))
@@ -23,36 +24,28 @@ async function program(t: TestContext, source: string, finalCodes: number[] = []
   return { made, said, logFile }
 }
 
-async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  const deadline = performance.now() + 20_000
-  while (!(await holds())) {
-    if (performance.now() > deadline) throw new Error('not within 20 s')
-    await systemClock.sleep(20)
-  }
-}
-
 const STAYS = 'console.log("up"); setInterval(() => {}, 1000)'
 
 test('OP-1 a program that is kept starts again after a crash, with its words in the log', async (t) => {
   const { made, said } = await program(t, STAYS)
   await made.start()
   made.keepRunning()
-  await until(async () => (await made.output()).includes('up'))
+  await until('it says up', async () => (await made.output()).includes('up'))
   const first = made.pid
   process.kill(first!, 'SIGKILL')
-  await until(() => made.pid !== first && made.ending === undefined)
+  await until('it runs again', () => made.pid !== first && made.ending === undefined)
   assert.deepEqual(said, ['child ended (signal SIGKILL); starting it again in 0.5 s'])
 })
 
 test('OP-1 an exit code that says "never again" is respected; one before it was kept is only remembered', async (t) => {
   const { made, said } = await program(t, 'process.exit(78)', [78])
   await made.start()
-  await until(() => made.ending !== undefined)
+  await until('it ended', () => made.ending !== undefined)
   assert.deepEqual(made.ending, { code: 78, text: 'exit code 78' })
   assert.deepEqual(said, [])
   await made.start()
   made.keepRunning()
-  await until(() => said.length > 0)
+  await until('its end is told', () => said.length > 0)
   assert.match(
     said[0]!,
     /^child ended \(exit code 78\) and is not started again: see .*child\.log$/,
@@ -62,7 +55,7 @@ test('OP-1 an exit code that says "never again" is respected; one before it was 
 test('OP-1 a program that does not stop is killed after its grace, and named', async (t) => {
   const { made, said } = await program(t, `process.on('SIGTERM', () => {}); ${STAYS}`)
   await made.start()
-  await until(async () => (await made.output()).includes('up'))
+  await until('it says up', async () => (await made.output()).includes('up'))
   await made.stop(100)
   assert.equal(made.ending?.text, 'signal SIGKILL')
   assert.deepEqual(said, ['child did not stop within 0.1 s; killed'])
@@ -72,7 +65,7 @@ test('OP-10 a log that has grown is put aside at a start', async (t) => {
   const { made, logFile } = await program(t, STAYS)
   await writeFile(logFile, Buffer.alloc(11 * 1024 * 1024, 'x'))
   await made.start()
-  await until(async () => (await made.output()).includes('up'))
+  await until('it says up', async () => (await made.output()).includes('up'))
   assert.equal(await readFile(logFile, 'utf8'), 'up\n')
   assert.equal((await stat(`${logFile}.1`)).size, 11 * 1024 * 1024)
 })
@@ -97,9 +90,9 @@ test('OP-1 a program gets exactly one SIGTERM when the process that started it i
   const { spawn } = await import('node:child_process')
   const dying = spawn(process.execPath, [parent!, child!, log!], { stdio: 'inherit' })
   const said = (): Promise<string> => readFile(log!, 'utf8').catch(() => '')
-  await until(async () => (await said()).includes('up'))
+  await until('it says up', async () => (await said()).includes('up'))
   dying.kill('SIGKILL')
-  await until(async () => (await said()).includes('term'))
+  await until('it says term', async () => (await said()).includes('term'))
   await systemClock.sleep(400)
   assert.equal(await said(), 'up\nterm\n')
 })

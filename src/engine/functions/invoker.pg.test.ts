@@ -10,6 +10,7 @@ import { slotDrift } from '#store/slots.ts'
 import { nodeRow, seedNodes } from '#store/test-fleet.ts'
 import { createInvoker } from '#engine/functions/create-invoker.ts'
 import type { InvokeRequest, Invoker } from '#engine/functions/invoker.ts'
+import { until } from '#lib/until.ts'
 import { makeWorld, ORG, type Client, type World } from '#test/world.ts'
 import { ScriptedNodes, type Script } from '#test/scripted-nodes.ts'
 
@@ -65,14 +66,6 @@ async function setup(t: TestContext, clock: Clock = systemClock): Promise<Setup>
     deploy: async (name, over = {}) =>
       void (await functions.deploy({ orgId: ORG, name, component: component(), ...over })),
     invoke: (name, over = {}) => functions.invoke({ orgId: ORG, name, ...over }),
-  }
-}
-
-async function until(what: string, test: () => boolean | Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + 10_000
-  while (!(await test())) {
-    assert.ok(Date.now() < deadline, `never: ${what}`)
-    await systemClock.sleep(5)
   }
 }
 

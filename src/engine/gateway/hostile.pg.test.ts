@@ -9,8 +9,9 @@ import type { Pipe } from '#protocol/pipe.ts'
 import { dialTls } from '#protocol/tls-pipe.ts'
 import { testDatabase } from '#store/test-database.ts'
 import { startSimNodes, stopSimNodes } from '#sim/node.ts'
-import { nodeWorld, until } from '#sim/node-world.ts'
+import { nodeWorld } from '#sim/node-world.ts'
 import type { RunningGateway } from '#engine/gateway/start-gateway.ts'
+import { until } from '#lib/until.ts'
 
 const RUNS = 60
 const TYPES = [

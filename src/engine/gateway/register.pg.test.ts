@@ -8,8 +8,9 @@ import { createIdentity } from '#protocol/identity.ts'
 import { dialTls } from '#protocol/tls-pipe.ts'
 import { testDatabase } from '#store/test-database.ts'
 import { SimNode, type SimNodeSpec } from '#sim/node.ts'
-import { nodeWorld, rootKeyOf, until, type NodeWorld } from '#sim/node-world.ts'
+import { nodeWorld, rootKeyOf, type NodeWorld } from '#sim/node-world.ts'
 import type { RunningGateway } from '#engine/gateway/start-gateway.ts'
+import { until } from '#lib/until.ts'
 
 async function start(
   t: TestContext,
@@ -47,7 +48,7 @@ async function refused(node: SimNode): Promise<{ reason: string; message: string
   return ended.kind === 'fatal' ? ended : { reason: '', message: '' }
 }
 
-const observed = (world: NodeWorld, id: string): Promise<void> =>
+const observed = (world: NodeWorld, id: string): Promise<boolean> =>
   until('generation 1 observed', async () => (await row(world, id)).observedGeneration === 1)
 
 test('ND-4 the first REGISTER binds the key, passes acceptance, reports generation 1 and is schedulable (000-27)', async (t) => {

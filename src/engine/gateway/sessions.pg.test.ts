@@ -14,9 +14,10 @@ import type { InvokeHeader } from '#protocol/messages.ts'
 import { ACCEPTANCE_DEADLINE_MS } from '#core/node/limits.ts'
 import { testDatabase } from '#store/test-database.ts'
 import { SimNode, type SimNodeSpec } from '#sim/node.ts'
-import { nodeWorld, until, type NodeWorld } from '#sim/node-world.ts'
+import { nodeWorld, type NodeWorld } from '#sim/node-world.ts'
 import { livenessLoop } from '#engine/loops/liveness.ts'
 import type { RunningGateway } from '#engine/gateway/start-gateway.ts'
+import { until } from '#lib/until.ts'
 
 type StartOptions = {
   port?: number

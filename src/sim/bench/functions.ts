@@ -6,10 +6,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { systemClock } from '#lib/clock.ts'
+import { until } from '#lib/until.ts'
 import { prepare } from '#wasm/prepare.ts'
 import { Runner } from '#wasm/runner.ts'
 import { cpuMs, descendants, isGone } from '#sim/bench/process-tree.ts'
-import { freePort, Program, until } from '#sim/bench/program.ts'
+import { freePort, Program } from '#sim/bench/program.ts'
 import { percentile, round, type Row } from '#sim/bench/row.ts'
 
 const EXAMPLES = join(import.meta.dirname, '../../../examples/word-count')

@@ -9,7 +9,6 @@ import { systemRandom } from '#lib/random.ts'
 const ROOT = join(import.meta.dirname, '../../..')
 /** What a program says is kept up to here, the newest of it. */
 const OUTPUT_CHARS_MAX = 64 * 1024 * 1024
-const POLL_MS = 10
 
 export type Exit = { code: number | null; signal: NodeJS.Signals | null }
 
@@ -88,30 +87,6 @@ export class Program {
   /** The end of what it said, for a message. */
   tail(chars = 4_000): string {
     return this.#output.slice(-chars)
-  }
-}
-
-/** Calls `ask` until it answers something; rejects with `what` after the time. An error of `ask` is an answer to wait for. */
-export async function until<T>(
-  what: string | (() => string),
-  ask: () => Promise<T | undefined> | T | undefined,
-  withinMs = 20_000,
-): Promise<T> {
-  const deadline = systemClock.monotonic() + withinMs
-  let last: unknown
-  for (;;) {
-    try {
-      const answer = await ask()
-      if (answer !== undefined && answer !== false) return answer
-      last = undefined
-    } catch (error) {
-      last = error
-    }
-    if (systemClock.monotonic() > deadline) {
-      const text = typeof what === 'string' ? what : what()
-      throw new Error(`waited ${withinMs} ms in vain: ${text}`, { cause: last })
-    }
-    await systemClock.sleep(POLL_MS)
   }
 }
 
