@@ -2,6 +2,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { OpenAPIHandler } from '@orpc/openapi/node'
 import { RPCHandler } from '@orpc/server/node'
+import { resolveCaller } from '#engine/caller.ts'
+import { BodyRoom } from '#engine/http/body-room.ts'
 import { BODY_MAX, DEPLOY_BODY_MAX, INVOKE_BODY_MAX, jsonOf, readBody } from '#engine/http/body.ts'
 import type { HttpContext } from '#engine/kernel.ts'
 import { isGone, toContractError } from '#engine/kernel-errors.ts'
@@ -24,11 +26,14 @@ export function createApi(): Api {
     interceptors: [told],
     rootInterceptors: [etagged],
   })
+  const room = new BodyRoom()
   return {
     async serve({ req, res, path, query }, context) {
       const isRpc = path.startsWith('/rpc/')
       if (req.method !== 'GET' && req.method !== 'HEAD') {
-        const bytes = await readBody(req, limitOf(path))
+        const max = limitOf(path)
+        if (max > BODY_MAX) await takeRoom(room, { req, res, max }, context)
+        const bytes = await readBody(req, max)
         const body = jsonOf(bytes, req.headers['content-type'])
         // oRPC takes a body that is parsed already.
         ;(req as WithBody).body = isRpc ? (body ?? {}) : withQuery(body, query)
@@ -46,6 +51,21 @@ function limitOf(path: string): number {
   if (/^\/v1\/functions\/[^/]+\/invoke$/.test(path) || path === '/rpc/compute/functions/invoke')
     return INVOKE_BODY_MAX
   return BODY_MAX
+}
+
+/** A small body needs no room, and its caller is asked for with the call. */
+async function takeRoom(
+  room: BodyRoom,
+  { req, res, max }: { req: IncomingMessage; res: ServerResponse; max: number },
+  { engine, headers }: HttpContext,
+): Promise<void> {
+  const declared = req.headers['content-length']
+  const bytes = declared === undefined ? max : Math.min(Number(declared), max)
+  if (bytes <= BODY_MAX) return
+  const { kind, id } = await resolveCaller(engine, headers)
+  const giveBack = await room.take(`${kind} ${id}`, bytes, engine.clock)
+  if (res.closed) giveBack()
+  else res.once('close', giveBack)
 }
 
 /** D51: orgId stands in the query or in the body, of writes too; the body wins. */
