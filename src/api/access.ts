@@ -1,7 +1,7 @@
 // access.*: who is calling, the org's API keys and invitations (AC-1, AC-5).
 import { z } from 'zod'
-import { base, instant, orgInput, ROLES } from '#api/base.ts'
-import { labelField } from '#api/fields.ts'
+import { base, instant, orgInput, roleField, ROLES } from '#api/base.ts'
+import { labelField, rangeField } from '#api/fields.ts'
 
 export const whoami = base
   .meta({ role: 'signed-in', tx: 'none', cli: 'auth whoami' })
@@ -45,8 +45,8 @@ export const createKey = base
     orgInput.extend({
       name: labelField.min(1, 'name is required'),
       /** What the key may do: no more than its maker's own role (D50). */
-      role: z.enum(ROLES).default('member'),
-      expiresInDays: z.number().int().min(1).max(3650).optional(),
+      role: roleField.default('member'),
+      expiresInDays: rangeField('expiresInDays', { min: 1, max: 3650 }).optional(),
     }),
   )
   .output(
@@ -83,7 +83,12 @@ export const invite = base
     tags: ['access'],
     summary: 'A link by which one person joins the org',
   })
-  .input(orgInput.extend({ email: z.email(), role: z.enum(ROLES).default('member') }))
+  .input(
+    orgInput.extend({
+      email: z.email('email must be an e-mail address'),
+      role: roleField.default('member'),
+    }),
+  )
   .output(
     z.object({
       id: z.string(),

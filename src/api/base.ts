@@ -6,6 +6,7 @@ import { statusOf, type Code } from '#lib/error.ts'
 /** Roles of an org, the weaker first (AC-4): guest reads; member deploys and invokes; admin nodes and keys; owner people. */
 export const ROLES = ['guest', 'member', 'admin', 'owner'] as const
 export type Role = (typeof ROLES)[number]
+export const roleField = z.enum(ROLES, { error: `role must be one of ${ROLES.join(', ')}` })
 
 export type Meta = {
   /** The least role that may call it; 'signed-in' needs no org. */
@@ -46,6 +47,12 @@ export const orgInput = z.object({
     .max(64),
 })
 
+/** A whole number from 1 that a query string may carry as text. */
+const wholeText = (field: string, max: number): z.ZodCoercedNumber<unknown> => {
+  const rule = `${field} must be a whole number from 1 to ${max}`
+  return z.coerce.number({ error: rule }).int(rule).min(1, rule).max(max, rule)
+}
+
 /** One page of a list: `cursor` is what the page before gave as `next_cursor`. */
 export const pageInput = (
   max: number,
@@ -55,7 +62,7 @@ export const pageInput = (
   cursor: z.ZodOptional<z.ZodString>
 }> =>
   z.object({
-    limit: z.coerce.number().int().min(1).max(max).default(usual),
+    limit: wholeText('limit', max).default(usual),
     cursor: z.string().max(200).optional(),
   })
 

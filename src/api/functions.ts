@@ -115,6 +115,8 @@ export const remove = base
   .input(nameInput)
   .output(z.object({ function: functionRecord }))
 
+const VERSION_RULE = 'version must be a whole number from 1'
+
 export const rollback = base
   .meta({ role: 'member', tx: 'one', cli: 'functions rollback' })
   .route({
@@ -123,7 +125,11 @@ export const rollback = base
     tags: ['functions'],
     summary: 'Make an earlier version current again',
   })
-  .input(nameInput.extend({ version: z.number().int().min(1).optional() }))
+  .input(
+    nameInput.extend({
+      version: z.number({ error: VERSION_RULE }).int(VERSION_RULE).min(1, VERSION_RULE).optional(),
+    }),
+  )
   .output(z.object({ function: functionRecord }))
 
 export const invoke = base

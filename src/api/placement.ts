@@ -16,7 +16,11 @@ export const explain = base
     orgInput.extend({
       /** A deployed function; or describe the workload by the fields below. */
       name: nameField('name').optional(),
-      runtime: z.enum(['wasm', 'microvm', 'container']).default('wasm'),
+      runtime: z
+        .enum(['wasm', 'microvm', 'container'], {
+          error: 'runtime must be wasm, microvm or container',
+        })
+        .default('wasm'),
       cpuMillis: z.coerce
         .number()
         .pipe(rangeField('cpuMillis', CPU_MILLIS))

@@ -45,6 +45,18 @@ export function exitingWith(error: unknown, exitCode: number): unknown {
   return new AppError(error.code, error.message, { cause: error.cause, details })
 }
 
+/** A file that the person named and that cannot be read: what is wrong with it in words, not the system's code. */
+export function unreadable(file: string, error: unknown, next: string): AppError {
+  const code = error instanceof Error && 'code' in error ? error.code : ''
+  const why: Record<string, string> = {
+    ENOENT: `there is no file ${file}`,
+    EISDIR: `${file} is a folder`,
+    EACCES: `you may not read ${file}`,
+  }
+  const message = why[String(code)] ?? `${file} cannot be read: ${messageOf(error)}`
+  return new AppError('INVALID', message, { details: { reason: 'UNREADABLE_FILE', next } })
+}
+
 /** Lines for stderr, without a line end. */
 export function failureText(failure: Failure): string {
   const lines = [`${failure.code}: ${failure.message}`, ...failure.also.map((text) => `  ${text}`)]

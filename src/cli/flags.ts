@@ -35,11 +35,13 @@ export const yes = {
 export const text = (brief: string, placeholder: string) =>
   ({ kind: 'parsed', parse: String, brief, placeholder, optional: true }) as const
 
-/** A whole number; what is none becomes NaN, which the contract refuses with the field and its range. */
+/** A number; text that is none goes on as it is: the contract refuses it with the field, its range and the text. */
 export const number = (brief: string, placeholder = 'n') =>
   ({
     kind: 'parsed',
-    parse: (input: string) => (/^-?\d+(\.\d+)?$/.test(input) ? Number(input) : Number.NaN),
+    parse: (input: string) =>
+      // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- refused by the contract before it is sent
+      /^-?\d+(\.\d+)?$/.test(input) ? Number(input) : (input as unknown as number),
     brief,
     placeholder,
     optional: true,
@@ -50,8 +52,14 @@ export const flag = (brief: string) =>
   ({ kind: 'boolean', brief, optional: true, withNegated: false }) as const
 
 /** One required positional argument. */
-export const argument = (placeholder: string, brief: string) =>
-  ({ parse: String, placeholder, brief }) as const
+export const argument = (placeholder: string, brief: string, words: readonly string[] = []) =>
+  ({ parse: String, placeholder, brief, proposeCompletions: proposing(words) }) as const
+
+/** What Tab offers for an argument that is one of a few words. */
+export const proposing =
+  (words: readonly string[]) =>
+  (partial: string): string[] =>
+    words.filter((word) => word.startsWith(partial))
 
 const EXIT_CODES = '0 ok · 1 failed · 2 the command line could not be read · 77 not signed in'
 

@@ -66,7 +66,9 @@ export function ago(instant: string | null, now: Instant): string {
   if (instant === null) return 'never'
   const ms = now - Date.parse(instant)
   if (Math.abs(ms) < 1000) return 'just now'
-  const rounded = formatDuration(Math.floor(Math.abs(ms) / 1000) * 1000).replace('.0 s', ' s')
+  // What was made to last seven days is not 'in 6 d 23 h' a moment later.
+  const seconds = ms < 0 ? Math.ceil(-ms / 1000) : Math.floor(ms / 1000)
+  const rounded = formatDuration(seconds * 1000).replace('.0 s', ' s')
   return ms < 0 ? `in ${rounded}` : `${rounded} ago`
 }
 

@@ -19,6 +19,9 @@ export type Prompts = {
   progress(text: string): Promise<Progress>
 }
 
+/** What terminals have had since punched cards. */
+const COLUMNS_UNKNOWN = 80
+
 const silent: Progress = { say() {}, done() {}, fail() {} }
 
 export function createPrompts(
@@ -26,6 +29,9 @@ export function createPrompts(
   stderr: NodeJS.WriteStream,
   signal: AbortSignal,
 ): Prompts {
+  // A terminal that does not tell its size (a fresh pty of a container or of a test) has 0 columns, which would be
+  // taken at its word: one letter a line.
+  if (stderr.isTTY && !stderr.columns) stderr.columns = COLUMNS_UNKNOWN
   const clack = (): Promise<typeof Clack> => import('@clack/prompts')
   return {
     async confirm(question) {

@@ -33,11 +33,12 @@ export async function runCcp(given: Given): Promise<number> {
     failed = error
   })
   await run(app, given.argv, cli)
-  if (failed === undefined) return exitCodeOf(cli.process.exitCode)
+  const code = exitCodeOf(cli.process.exitCode)
+  if (failed === undefined) return code
   if (failed instanceof Interrupted || given.signal.aborted) return EXIT.interrupted
   const failure = failureOf(failed)
   if (wantsJson(given.argv)) cli.out.json(failureJson(failure))
-  return exitCodeOf(cli.process.exitCode) === EXIT.failed ? failure.exitCode : EXIT.failed
+  return code === EXIT.failed || code === EXIT.usage ? failure.exitCode : EXIT.failed
 }
 
 function createCli(given: Given, settings: Settings): Cli {

@@ -20,7 +20,8 @@ export const VARIABLES = {
   CCP_API_KEY: "An organization's API key; it wins over every other credential",
   CCP_SESSION_TOKEN: "A person's session token, for automation; it wins over `ccp auth login`",
   CCP_ORG_ID: 'The organization, by id or slug, when --org-id is not given',
-  CCP_HEADLESS: '1: ask no question; destructive commands then go ahead without one',
+  CCP_HEADLESS:
+    '1: ask no question, as without a terminal; destructive commands then go ahead without one',
   NO_COLOR: 'Not empty: no colour',
   CLUTCH_HOME: 'The state folder of a platform on this machine',
 } as const

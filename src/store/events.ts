@@ -1,4 +1,5 @@
 // Table events: the audit trail. `data` never holds a secret.
+import { sql } from 'kysely'
 import type { Instant } from '#lib/clock.ts'
 import type { Store, Tx } from '#store/connect.ts'
 
@@ -22,7 +23,10 @@ export async function insertEvent(db: Store | Tx, event: EventRow): Promise<void
     .execute()
 }
 
-/** The newest first, older than the event `cursor`. */
+/** The events that give a record its name. */
+const NAMING_KINDS = ['node.enrolled', 'function.deployed', 'key.created']
+
+/** The newest first, older than the event `cursor`; `subject` is the id or the name of what they are about. */
 export async function listEvents(
   tx: Tx,
   of: {
@@ -39,7 +43,24 @@ export async function listEvents(
     .orderBy('id', 'desc')
     .limit(of.limit)
   if (of.cursor !== undefined) query = query.where('id', '<', of.cursor)
-  if (of.subject !== undefined) query = query.where('subject', '=', of.subject)
+  const { subject, orgId } = of
+  if (subject !== undefined)
+    query = query.where((eb) =>
+      eb.or([
+        eb('subject', '=', subject),
+        // By name: whatever was made under it says so in its first event.
+        eb(
+          'subject',
+          'in',
+          eb
+            .selectFrom('events')
+            .select('subject')
+            .where('orgId', '=', orgId)
+            .where('kind', 'in', NAMING_KINDS)
+            .where(sql`coalesce(data->>'nodeId', data->>'name')`, '=', subject),
+        ),
+      ]),
+    )
   const rows = await query.execute()
   return rows.map((row) => ({
     ...row,

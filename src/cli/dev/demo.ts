@@ -2,9 +2,9 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Cli } from '#cli/cli.ts'
+import { kilobytes } from '#cli/commands/functions/present.ts'
 import type { Platform } from '#cli/dev/platform.ts'
 import type { Steps } from '#cli/dev/steps.ts'
-import { formatBytes } from '#lib/bytes.ts'
 import { AppError } from '#lib/error.ts'
 
 const EXAMPLE = 'examples/word-count'
@@ -21,7 +21,7 @@ export async function runDemo(cli: Cli, steps: Steps, platform: Platform): Promi
       component: component.toString('base64'),
       idempotent: true,
     })
-    return { note: `${formatBytes(component.length)} of WebAssembly, version ${made.version}` }
+    return { note: `${kilobytes(component.length)} of WebAssembly, version ${made.version}` }
   })
   const input = await readFile(join(cli.root, EXAMPLE, 'README.md'))
   for (const step of ['invoked it the first time', 'invoked it again, warm'])

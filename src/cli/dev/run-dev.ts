@@ -1,4 +1,5 @@
 // `ccp dev` from its first line to its last.
+import { join, relative } from 'node:path'
 import type { Cli } from '#cli/cli.ts'
 import { runDemo } from '#cli/dev/demo.ts'
 import { followLogs } from '#cli/dev/follow-logs.ts'
@@ -26,8 +27,9 @@ export async function runDev(cli: Cli, options: DevOptions): Promise<void> {
     if (options.simulated > 0) await platform.startSimulated(options.simulated)
     started = true
     out.line(`  ${out.style('dim', `in all ${formatDuration(clock.monotonic() - began)}`)}`)
-    printFacts(cli, await factsOf(platform))
-    if (!options.once) {
+    printFacts(cli, await factsOf(cli, platform))
+    if (options.once) out.line('  All of it stops now; without --once it stays.')
+    else {
       out.line('  Ctrl-C stops all of it.')
       await forever(cli)
     }
@@ -41,7 +43,7 @@ export async function runDev(cli: Cli, options: DevOptions): Promise<void> {
   }
 }
 
-async function factsOf(platform: Platform): Promise<[string, string][]> {
+async function factsOf(cli: Cli, platform: Platform): Promise<[string, string][]> {
   const { url, state } = platform.place
   const owner = await platform.ownerLink()
   return [
@@ -50,7 +52,8 @@ async function factsOf(platform: Platform): Promise<[string, string][]> {
     ['API docs', `${url}/docs`],
     ['State', state],
     ['Logs', `${state}/logs`],
-    ['Try', 'ccp nodes list'],
+    // As it can be typed here: nothing puts it on the PATH.
+    ['Try', `${relative('', join(cli.root, 'bin/ccp'))} nodes list`],
   ]
 }
 

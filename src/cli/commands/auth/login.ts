@@ -52,6 +52,7 @@ async function signInAt(cli: Cli, url: string, signIn: SignIn): Promise<string> 
       void cli.ask.progress('Waiting for the approval').then((progress) => (waiting = progress))
     })
   } catch (error) {
+    signal.throwIfAborted()
     if (error instanceof AppError) throw error
     const { refusalOf } = await import('#cli/call.ts')
     throw refusalOf(error, { ...(await cli.target()), url })

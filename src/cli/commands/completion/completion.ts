@@ -1,6 +1,6 @@
 import { buildCommand } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
-import { docs } from '#cli/flags.ts'
+import { argument, docs } from '#cli/flags.ts'
 
 /** The shell hands over the words before the cursor; the last one is what is being typed. */
 const BASH = `_ccp() {
@@ -20,7 +20,7 @@ export const completion = buildCommand<Record<never, never>, [shell: 'bash' | 'z
   parameters: {
     positional: {
       kind: 'tuple',
-      parameters: [{ parse: shellOf, placeholder: 'shell', brief: 'bash or zsh' }],
+      parameters: [{ ...argument('shell', 'bash or zsh', ['bash', 'zsh']), parse: shellOf }],
     },
   },
   func(_flags, shell) {

@@ -1,4 +1,6 @@
 import { buildCommand } from '@stricli/core'
+import type { z } from 'zod'
+import type { eventRecord } from '#api/events.ts'
 import type { Cli } from '#cli/cli.ts'
 import { common, docs, number, text, type CommonFlags } from '#cli/flags.ts'
 import { resolveOrg } from '#cli/org.ts'
@@ -18,7 +20,7 @@ export const events = buildCommand<Flags, [], Cli>({
   parameters: {
     flags: {
       ...common,
-      subject: text('Only about this node, function, key …', 'id'),
+      subject: text('Only about this node, function or key, by name or id', 'name'),
       limit: number('How many, 1–500 (default 50)'),
       cursor: text('Go on where the page before ended', 'cursor'),
     },
@@ -34,7 +36,7 @@ export const events = buildCommand<Flags, [], Cli>({
         ago(event.at, this.clock.now()),
         event.kind,
         event.subject ?? '-',
-        `${event.actor_kind} ${event.actor}`,
+        whoText(event),
         event.ip ?? '-',
         dataText(event.data),
       ]),
@@ -43,8 +45,28 @@ export const events = buildCommand<Flags, [], Cli>({
   },
 })
 
+type EventRecord = z.infer<typeof eventRecord>
+
+/** By name where the trail has it; the id stands in --json. */
+function whoText({ actor_kind, actor, data }: EventRecord): string {
+  const name = data['actor_name']
+  return `${actor_kind} ${typeof name === 'string' && name !== '' ? name : actor}`
+}
+
+/** A hash is told by its beginning; who did it has a column of its own. */
 const dataText = (data: Record<string, unknown>): string =>
   Object.entries(data)
-    .map(([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`)
+    .filter(([name]) => name !== 'actor_name')
+    .map(([name, value]) => {
+      const text = typeof value === 'string' ? value : JSON.stringify(value)
+      return `${name}=${/^[0-9a-f]{64}$/.test(text) ? text.slice(0, HASH_SHOWN) : shortened(text)}`
+    })
     .join(' ')
-    .slice(0, 120)
+
+const shortened = (text: string): string =>
+  text.length > VALUE_MAX ? `${text.slice(0, VALUE_MAX - 1)}…` : text
+
+/** As many digits as `functions get` shows. */
+const HASH_SHOWN = 12
+/** A value longer than this makes the table unreadable; --json has it whole. */
+const VALUE_MAX = 60

@@ -3,6 +3,7 @@ import { basename } from 'node:path'
 import { buildCommand } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
 import { kilobytes, placementText } from '#cli/commands/functions/present.ts'
+import { unreadable } from '#cli/failure.ts'
 import { argument, common, docs, flag, number, text, type CommonFlags } from '#cli/flags.ts'
 import { resolveOrg } from '#cli/org.ts'
 import { cores } from '#cli/output.ts'
@@ -98,17 +99,6 @@ async function readComponent(file: string): Promise<Buffer> {
     return await readFile(file)
   } catch (error) {
     if (error instanceof AppError) throw error
-    throw new AppError('INVALID', `${file} cannot be read`, {
-      cause: error,
-      details: { reason: 'UNREADABLE_FILE', next: fileHint(error) },
-    })
+    throw unreadable(file, error, 'Name the .wasm file that your compiler wrote')
   }
-}
-
-function fileHint(error: unknown): string {
-  const code = error instanceof Error && 'code' in error ? error.code : ''
-  if (code === 'ENOENT') return 'There is no such file'
-  return code === 'EISDIR'
-    ? 'It is a folder: name the .wasm file in it'
-    : `The system says ${String(code)}`
 }

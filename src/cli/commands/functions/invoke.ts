@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { buildCommand } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
-import { EXIT, exitingWith } from '#cli/failure.ts'
+import { EXIT, exitingWith, unreadable } from '#cli/failure.ts'
 import { common, docs, number, text, type CommonFlags } from '#cli/flags.ts'
 import { resolveOrg } from '#cli/org.ts'
 import { STDERR_MAX, STDIN_MAX, STDOUT_MAX } from '#core/function/limits.ts'
@@ -142,12 +142,6 @@ async function collect(stream: NodeJS.ReadStream): Promise<Buffer> {
 
 function readInput(file: string): Promise<Buffer> {
   return readFile(file).catch((error: unknown) => {
-    throw new AppError('INVALID', `${file} cannot be read`, {
-      cause: error,
-      details: {
-        reason: 'UNREADABLE_FILE',
-        next: '--stdin takes a file, or - for this command’s own',
-      },
-    })
+    throw unreadable(file, error, '--stdin takes a file, or - for this command’s own')
   })
 }

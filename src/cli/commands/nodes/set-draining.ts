@@ -22,7 +22,10 @@ export const setDraining = buildCommand<CommonFlags, [id: string, draining: bool
       kind: 'tuple',
       parameters: [
         argument('node', 'Node id or record id'),
-        { parse: onOff, placeholder: 'on|off', brief: 'on: no new work; off: new work again' },
+        {
+          ...argument('on|off', 'on: no new work; off: new work again', ['on', 'off']),
+          parse: onOff,
+        },
       ],
     },
   },

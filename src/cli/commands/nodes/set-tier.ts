@@ -17,7 +17,7 @@ export const setTier = buildCommand<CommonFlags, [id: string, tier: string], Cli
       kind: 'tuple',
       parameters: [
         argument('node', 'Node id or record id'),
-        argument('tier', 'secure or community'),
+        argument('tier', 'secure or community', ['secure', 'community']),
       ],
     },
   },

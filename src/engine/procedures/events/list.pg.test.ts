@@ -29,6 +29,14 @@ test('OP-6 the trail is newest first, by pages, of one subject where one is name
     events.map((event) => event.data['nodeId']),
     ['b'],
   )
+  await client.compute.nodes.setDraining({ orgId, id: 'b', draining: true })
+  const named = await client.compute.events.list({ orgId, subject: 'b' })
+  assert.deepEqual(
+    named.events.map((event) => event.kind),
+    ['node.draining', 'node.enrolled'],
+  )
+  const nobody = await client.compute.events.list({ orgId, subject: 'nobody' })
+  assert.deepEqual(nobody.events, [])
 })
 
 test('OP-10 events go after ninety days, and not before', async (t) => {
