@@ -152,7 +152,7 @@ test('ND-4 the key file is readable by its owner alone; a lost one is named with
 test('ND-4 one agent a folder: a second is refused and says so', async (t) => {
   const dataDir = await folder(t)
   await live(dataDir, mint(), async () => {
-    assert.equal(await reasonOf(live(dataDir, mint(), () => {})), 'data_dir_in_use')
+    assert.equal(await reasonOf(live(dataDir, mint(), () => {})), 'DATA_DIR_IN_USE')
   })
   await live(dataDir, mint(), () => {})
 })

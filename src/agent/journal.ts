@@ -51,7 +51,7 @@ export class Journal {
     this.#db = db
   }
 
-  /** Opens or makes it. Errors: INVALID_STATE `data_dir_in_use`, `data_dir`. */
+  /** Opens or makes it. Errors: INVALID_STATE `DATA_DIR_IN_USE`, `DATA_DIR`. */
   static open(dataDir: string): Journal {
     const path = join(dataDir, 'journal.sqlite')
     try {
@@ -73,10 +73,10 @@ export class Journal {
           cause,
           details: locked
             ? {
-                reason: 'data_dir_in_use',
+                reason: 'DATA_DIR_IN_USE',
                 next: 'stop that one, or give this one its own --data-dir',
               }
-            : { reason: 'data_dir', next: 'give a folder of your own with --data-dir' },
+            : { reason: 'DATA_DIR', next: 'give a folder of your own with --data-dir' },
         },
       )
     }

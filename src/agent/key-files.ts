@@ -31,7 +31,7 @@ export async function loadKeyFile(dataDir: string, name: string): Promise<Identi
     if (error instanceof AppError) throw error
     throw new AppError('INVALID_STATE', `the key file ${name} cannot be read`, {
       cause: error,
-      details: { reason: 'data_dir', next: 'run the agent as the user that owns its data folder' },
+      details: { reason: 'DATA_DIR', next: 'run the agent as the user that owns its data folder' },
     })
   }
 }

@@ -8,9 +8,9 @@ import type { Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import type { Logger } from '#lib/log.ts'
 import type { Random } from '#lib/random.ts'
-import { DIAL_EARLY_MS } from '#core/node/limits.ts'
 import type { FramedStream } from '#protocol/framed-stream.ts'
 import type { StreamHeader } from '#protocol/messages.ts'
+import type { Transport } from '#protocol/pipe.ts'
 import { Session, type Link, type SessionHost } from '#session/session.ts'
 import { Supervisor, type Ended, type SupervisorDeps } from '#session/supervisor.ts'
 import type { Agent } from '#agent/agent.ts'
@@ -59,9 +59,6 @@ export class RunningAgent {
   readonly #commands: Commands
   readonly #streams = new Set<Promise<void>>()
   readonly #saidOf = { failure: '' }
-  /** When a session over TCP was last had, in monotonic time: UDP does not get through there. */
-  #tcpAt = -Infinity
-  #overTcp = false
   #leaving = false
 
   constructor(agent: Agent) {
@@ -77,7 +74,7 @@ export class RunningAgent {
     this.#supervisor = new Supervisor({
       clock,
       random,
-      attempt: () => this.#attempt(),
+      attempt: (ways) => this.#attempt(ways),
       onRetry: (outcome, waitMs) => this.#sayRetry(outcome, waitMs),
     })
   }
@@ -107,12 +104,10 @@ export class RunningAgent {
     this.#supervisor.close()
   }
 
-  #attempt(): Session {
+  #attempt(ways: readonly Transport[] | undefined): Session {
     const { config, enrollment, clock, random } = this.#agent
     const { server, transport } = config
-    // Where UDP is blocked it fails by silence: an engine that restarted is found sooner without it.
-    const tcpOnly = clock.monotonic() - this.#tcpAt < DIAL_EARLY_MS
-    const transports = transport === 'auto' ? (tcpOnly ? TCP_ONLY : undefined) : [transport]
+    const transports = transport === 'auto' ? ways : [transport]
     return new Session({
       server,
       identity: enrollment.identity,
@@ -175,7 +170,6 @@ export class RunningAgent {
 
   #sayWelcome({ transport, others }: Link, epoch: number): void {
     this.#saidOf.failure = ''
-    this.#overTcp = transport === 'tls'
     const { config, log } = this.#agent
     const { host, port } = config.server
     const why = others.map((other) => `${NAMES[other.transport]}: ${other.reason}`).join('; ')
@@ -188,7 +182,6 @@ export class RunningAgent {
   #sayRetry(outcome: Parameters<SupervisorDeps['onRetry']>[0], waitMs: number): void {
     const { log } = this.#agent
     const { reason, message } = outcome
-    if (outcome.kind === 'served' && this.#overTcp) this.#tcpAt = this.#agent.clock.monotonic()
     if (outcome.kind === 'served')
       return log.warn({ reason, waitMs: Math.round(waitMs) }, `the session ended: ${message}`)
     const line = `no session: ${message}`
@@ -198,7 +191,6 @@ export class RunningAgent {
   }
 }
 
-const TCP_ONLY = ['tls'] as const
 const NAMES = { quic: 'QUIC', tls: 'TCP' } as const
 const RUNTIME_OF: Record<StreamHeader['t'], Driver['runtime']> = { invoke: 'wasm' }
 
@@ -208,7 +200,7 @@ async function makeDataDir(dataDir: string): Promise<void> {
   } catch (cause) {
     throw new AppError('INVALID_STATE', `the data folder ${dataDir} cannot be made`, {
       cause,
-      details: { reason: 'data_dir', next: 'give a folder of your own with --data-dir' },
+      details: { reason: 'DATA_DIR', next: 'give a folder of your own with --data-dir' },
     })
   }
 }

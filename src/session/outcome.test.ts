@@ -6,7 +6,14 @@ import { NO_FAILURES, redial, type Failures } from '#session/outcome.ts'
 
 const retryable = { kind: 'retryable', reason: 'UNREACHABLE', message: 'no answer' } as const
 const served = (upMs: number, spreadMs = 0) =>
-  ({ kind: 'served', upMs, spreadMs, reason: 'CLOSED', message: 'closed' }) as const
+  ({
+    kind: 'served',
+    upMs,
+    spreadMs,
+    transport: 'quic',
+    reason: 'CLOSED',
+    message: 'closed',
+  }) as const
 /** Always the longest wait. */
 const most: Random = { ...seededRandom(1), float: () => 1 }
 

@@ -6,11 +6,19 @@
 //    must not be hammered.
 import { backoffMs } from '#lib/backoff.ts'
 import type { Random } from '#lib/random.ts'
+import type { Transport } from '#protocol/pipe.ts'
 import { DIAL_BACKOFF_EARLY_MS, DIAL_BACKOFF_MAX_MS, DIAL_EARLY_MS } from '#core/node/limits.ts'
 
 export type Outcome =
   /** It was welcomed, worked, and is over. `spreadMs`: the engine asked to wait up to this long. */
-  | { kind: 'served'; upMs: number; spreadMs: number; reason: string; message: string }
+  | {
+      kind: 'served'
+      upMs: number
+      spreadMs: number
+      transport: Transport
+      reason: string
+      message: string
+    }
   /** This side left on purpose. */
   | { kind: 'drained' }
   /** It was never welcomed; another try may do better. */

@@ -226,8 +226,10 @@ export class Session {
 
   #lost(reason: string, message: string, spreadMs = 0): void {
     if (this.#phase.name !== 'serving') return
-    const upMs = this.#deps.clock.monotonic() - this.#phase.since
-    this.#end({ kind: 'served', upMs, spreadMs, reason, message })
+    const { since, framed } = this.#phase
+    const upMs = this.#deps.clock.monotonic() - since
+    const { transport } = framed.pipe
+    this.#end({ kind: 'served', upMs, spreadMs, transport, reason, message })
   }
 
   #failed(error: unknown): void {

@@ -65,7 +65,7 @@ export class SimNode {
     this.#supervisor = new Supervisor({
       clock: options.clock,
       random: options.random,
-      attempt: () => this.#attempt(),
+      attempt: (ways) => this.#attempt(ways),
       onRetry: (outcome) => void this.ends.push(outcome),
     })
     this.welcomed = new Promise((resolve) => (this.#onWelcome = resolve))
@@ -92,8 +92,8 @@ export class SimNode {
     await this.done
   }
 
-  #attempt(): Session {
-    const { server, clock, random, transports } = this.#options
+  #attempt(ways: readonly Transport[] | undefined): Session {
+    const { server, clock, random, transports = ways } = this.#options
     return new Session({
       server,
       clock,

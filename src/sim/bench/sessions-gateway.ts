@@ -1,7 +1,9 @@
 // The engine's side of the sessions bench, in a process of its own so that its memory is its own.
 // Says { port, nodes } when it listens; answers { ask: 'sessions' } with their number, { ask: 'memory' } with its
-// resident bytes and the CPU time it has had, { ask: 'round-trip' } with the time of one stream; ends at { ask: 'end' }.
+// resident bytes and the CPU time it has had, { ask: 'round-trip' } with the time of one stream; listens anew at
+// { ask: 'restart' }, and ends at { ask: 'end' }.
 import { systemClock } from '#lib/clock.ts'
+import { AppError } from '#lib/error.ts'
 import { FramedStream } from '#protocol/framed-stream.ts'
 import type { InvokeHeader } from '#protocol/messages.ts'
 import { nodeWorld } from '#sim/node-world.ts'
@@ -16,7 +18,7 @@ for (let at = 1; at <= NODES; at++) {
   const nodeId = `sim-${at}`
   nodes.push({ nodeId, ...(await world.enroll(nodeId)) })
 }
-const gateway = await world.gateway({ unregisteredPerAddress: NODES })
+let gateway = await world.gateway({ unregisteredPerAddress: NODES })
 const HEADER: InvokeHeader = {
   t: 'invoke',
   id: 'inv_bench',
@@ -53,10 +55,26 @@ function cpuMs(): number {
   return (user + system) / 1_000
 }
 
+/** On the port of the one before, whose UDP socket goes with the last of its connections. */
+async function again(port: number): Promise<typeof gateway> {
+  for (;;)
+    try {
+      return await world.gateway({ unregisteredPerAddress: NODES, port })
+    } catch (error) {
+      if (!(error instanceof AppError) || error.details.reason !== 'LISTEN_FAILED') throw error
+      await systemClock.sleep(10)
+    }
+}
+
 async function answer(ask: unknown): Promise<unknown> {
-  if (ask === 'sessions') return { sessions: gateway.sessions() }
+  if (ask === 'sessions') return { sessions: gateway.sessions(), cpuMs: cpuMs() }
   if (ask === 'memory') return { bytes: await memory(), cpuMs: cpuMs() }
   if (ask === 'round-trip') return { ms: await roundTrip(nodes[0]?.id ?? '') }
+  if (ask === 'restart') {
+    await gateway.stop()
+    gateway = await again(gateway.port)
+    return { cpuMs: cpuMs() }
+  }
   await gateway.stop()
   for (let fn = undo.shift(); fn; fn = undo.shift()) await fn()
   return {}

@@ -36,10 +36,17 @@ export async function benchSessions(): Promise<Row[]> {
     await engine.until(FIRST + rest)
     const perSecond = (rest / (systemClock.monotonic() - began)) * 1_000
     const after = await engine.at(FIRST + rest)
+    const { cpuMs } = (await engine.ask('restart')) as { cpuMs: number }
+    const restarted = systemClock.monotonic()
+    await engine.until(FIRST + rest)
+    const reconnects = ((FIRST + rest) / (systemClock.monotonic() - restarted)) * 1_000
+    const spentMs = (await engine.cpuMs()) - cpuMs
     return [
       { name: 'connect_ms', value: alone.connectMs, unit: 'ms p50' },
       { name: 'round_trip_ms', value: alone.roundTripMs, unit: 'ms p50' },
       { name: 'registers_per_s', value: round(perSecond), unit: '/s' },
+      { name: 'reconnects_per_s', value: round(reconnects), unit: '/s' },
+      { name: 'reconnect_cpu_ms', value: round(spentMs / (FIRST + rest)), unit: 'ms' },
       { name: 'register_cpu_ms', value: round((after.cpuMs - before.cpuMs) / rest), unit: 'ms' },
       { name: 'session_kb', value: round((after.bytes - before.bytes) / rest / 1024), unit: 'KB' },
     ]
@@ -128,6 +135,10 @@ class EngineSide {
         throw new Error(`${sessions} sessions, ${wanted} were to be`)
       await systemClock.sleep(POLL_MS)
     }
+  }
+
+  async cpuMs(): Promise<number> {
+    return ((await this.ask('sessions')) as { cpuMs: number }).cpuMs
   }
 
   /** Its resident bytes and its CPU time so far, once this many sessions are there and have settled. */
