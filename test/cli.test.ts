@@ -348,7 +348,7 @@ test('CP-10 no engine, and something else than an engine, are told apart', async
   assert.match(none.err, /^NOT_CONNECTED: no engine answers at http:.*ECONNREFUSED[^]*ccp dev/)
   assert.equal(none.code, 1)
   const odd = await ccp(['nodes', 'list'], { env: { CCP_API_URL: 'ftp://x' } })
-  assert.match(odd.err, /^api_url: 'ftp:\/\/x'/)
+  assert.match(odd.err, /^API_URL: 'ftp:\/\/x'/)
 })
 
 test('CP-9 login by device flow: pending, slow down, granted; the session file is 0600; logout ends it', async (t) => {
@@ -431,7 +431,7 @@ test('CP-9 a session file that cannot be read is an error, not an empty one', as
   await writeFile(join(home, '.ccp/session.json'), '{"version":1')
   const { code, err } = await ccp(['nodes', 'list'])
   assert.equal(code, 1)
-  assert.match(err, /^session_file: .*session\.json[^]*ccp auth login/)
+  assert.match(err, /^SESSION_FILE: .*session\.json[^]*ccp auth login/)
 })
 
 test('D9 headless asks nothing; D50 the key of a running platform on this machine is used', async (t) => {

@@ -93,7 +93,7 @@ async function repeat<T>(once: () => Promise<T>, safe: boolean, deps: Deps): Pro
         error instanceof NotConnected ||
         (safe && refusal.code === 'UNAVAILABLE' && !isOurs(error)) ||
         // The first try of ours, whose connection broke, still runs: its answer will be this one's.
-        (attempt > 0 && refusal.details.reason === 'idempotency_in_progress')
+        (attempt > 0 && refusal.details.reason === 'IDEMPOTENCY_IN_PROGRESS')
       if (!again || attempt + 1 >= ATTEMPTS_MAX) throw refusal
       await deps.clock.sleep(backoffMs(attempt, BACKOFF, deps.random), deps.signal)
     }
@@ -161,7 +161,7 @@ function fromAnswer(error: ORPCError<string, unknown>, target: Target): AppError
   const data: ErrorDetails =
     typeof error.data === 'object' && error.data !== null ? { ...error.data } : {}
   const code = isCode(error.code) ? error.code : codeOf(error.status)
-  if (code === 'NOT_FOUND' && (data.reason === 'no_such_path' || !error.defined))
+  if (code === 'NOT_FOUND' && (data.reason === 'NO_SUCH_PATH' || !error.defined))
     return new AppError('NOT_FOUND', `the engine at ${target.url} does not know this call`, {
       details: {
         reason: 'UNKNOWN_CALL',

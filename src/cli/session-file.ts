@@ -22,7 +22,7 @@ export type SessionFile = {
 
 export const sessionPath = (home: string): string => join(home, '.ccp', 'session.json')
 
-/** Errors: INVALID_STATE `session_file`. */
+/** Errors: INVALID_STATE `SESSION_FILE`. */
 export async function readSession(home: string): Promise<SessionFile> {
   const path = sessionPath(home)
   const text = await readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
@@ -71,5 +71,5 @@ export async function writeSession(home: string, file: SessionFile): Promise<voi
 const unreadable = (path: string, cause: unknown): AppError =>
   new AppError('INVALID_STATE', `${path} cannot be read as a session file`, {
     cause,
-    details: { reason: 'session_file', next: `Remove ${path} and sign in again: ccp auth login` },
+    details: { reason: 'SESSION_FILE', next: `Remove ${path} and sign in again: ccp auth login` },
   })

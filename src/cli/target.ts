@@ -24,13 +24,13 @@ export type Target = {
 
 export const DEFAULT_URL = 'http://127.0.0.1:7070'
 
-/** The address in one form: scheme, host, port; no path, no slash. Errors: INVALID `api_url`. */
+/** The address in one form: scheme, host, port; no path, no slash. Errors: INVALID `API_URL`. */
 export function normalizeUrl(text: string): string {
   const withScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `https://${text}`
   const url = URL.canParse(withScheme) ? new URL(withScheme) : undefined
   if (url === undefined || !['http:', 'https:'].includes(url.protocol))
     throw new AppError('INVALID', `'${text}' is no address of an engine`, {
-      details: { reason: 'api_url', next: 'Write it like https://clutch.example.com' },
+      details: { reason: 'API_URL', next: 'Write it like https://clutch.example.com' },
     })
   return url.origin
 }

@@ -53,7 +53,7 @@ export type Place = {
   sessionPort: number
 }
 
-/** Where it will be. Errors: INVALID_STATE `ALREADY_RUNNING`, `state_folder`, `PORT_TAKEN`. */
+/** Where it will be. Errors: INVALID_STATE `ALREADY_RUNNING`, `STATE_FOLDER`, `PORT_TAKEN`. */
 export async function choosePlace(cli: Cli, options: PlatformOptions): Promise<Place> {
   const clutchHome = options.home ?? cli.settings.clutchHome
   const at = { home: cli.settings.home, clutchHome }
@@ -86,7 +86,7 @@ async function makeStateFolder(state: string): Promise<void> {
     throw new AppError('INVALID_STATE', `the state folder ${state} cannot be made`, {
       cause: error,
       details: {
-        reason: 'state_folder',
+        reason: 'STATE_FOLDER',
         next: 'Name a folder of your own, on a disk with room: --home, or CLUTCH_HOME',
       },
     })
