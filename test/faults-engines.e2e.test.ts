@@ -33,7 +33,7 @@ test("issue 2: an engine without the node's session answers UNAVAILABLE and says
   assert.equal((await a.invoke('words', { stdin: 'x' })).ok, true)
   const began = systemClock.monotonic()
   const refused = await refusal(b.invoke('words', { stdin: 'x' }))
-  assert.deepEqual([refused.code, refused.reason], ['UNAVAILABLE', 'node_elsewhere'])
+  assert.deepEqual([refused.code, refused.reason], ['UNAVAILABLE', 'NODE_ELSEWHERE'])
   assert.match(refused.message, /another engine/)
   assert.ok(systemClock.monotonic() - began < 5_000, 'it does not wait for what cannot come')
 })
@@ -65,7 +65,7 @@ test('ND-2 when its engine is killed the node registers at the other, and its sl
 test('D18 the killed engine comes back: the node stays where it is, and it sends callers there', async () => {
   await a.startEngine()
   const refused = await refusal(a.invoke('words', { stdin: 'x' }))
-  assert.deepEqual([refused.code, refused.reason], ['UNAVAILABLE', 'node_elsewhere'])
+  assert.deepEqual([refused.code, refused.reason], ['UNAVAILABLE', 'NODE_ELSEWHERE'])
   assert.equal((await b.invoke('words', { stdin: 'x' })).ok, true)
   const { session } = await a.node('node-a1')
   assert.equal(session?.disconnected_at, null)

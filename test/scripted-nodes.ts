@@ -118,7 +118,7 @@ export class ScriptedNodes implements Gateway {
 
   async openStream(nodeRecordId: string, header: StreamHeader): Promise<Duplex> {
     if (!this.#sessions.has(nodeRecordId) || this.refuseStreams.has(nodeRecordId))
-      throw gone('node-lost')
+      throw gone('NODE_LOST')
     const [near, far] = duplexPair()
     for (const end of [near, far]) end.on('error', () => undefined)
     const open = this.#open.get(nodeRecordId) ?? new Set()

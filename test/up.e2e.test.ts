@@ -128,6 +128,6 @@ test('OP-1 script/up exits 1 and says why when the platform cannot start', async
   chmodSync(join(home, '..'), 0o755)
   const ended = await up('--once', '--home', '/proc/no-such-place')
   assert.equal(ended.code, 1)
-  assert.match(ended.err, /^state_folder: .*\/proc\/no-such-place[^]*--home/m)
+  assert.match(ended.err, /^STATE_FOLDER: .*\/proc\/no-such-place[^]*--home/m)
   assert.doesNotMatch(ended.err, /\bat .*\.ts:\d+/)
 })

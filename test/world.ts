@@ -203,7 +203,7 @@ export function standInGateway(ended: World['ended']): Gateway {
     session: () => undefined,
     openStream: () =>
       Promise.reject(
-        new AppError('UNAVAILABLE', 'no session', { details: { reason: 'node-lost' } }),
+        new AppError('UNAVAILABLE', 'no session', { details: { reason: 'NODE_LOST' } }),
       ),
     endSession: (nodeRecordId, { reason, retry }) =>
       void ended.push({ nodeRecordId, reason, retry }),

@@ -77,7 +77,7 @@ export async function mintInvitation(
   return { ...made, token }
 }
 
-/** Joins the person that the link or invitation lets in. Errors: FORBIDDEN `link_ended`, `invitation_email`; INVALID. */
+/** Joins the person that the link or invitation lets in. Errors: FORBIDDEN `LINK_ENDED`, `INVITATION_EMAIL`; INVALID. */
 export async function join(
   deps: JoinDeps,
   request: JoinRequest,
@@ -128,7 +128,7 @@ async function lockEntry(tx: Tx, deps: JoinDeps, request: JoinRequest): Promise<
     throw ended('This invitation is not known, was used, or has expired', 'ask for a new one')
   if (invitation.email !== request.email.toLowerCase())
     throw new AppError('FORBIDDEN', 'This invitation is for another e-mail address', {
-      details: { reason: 'invitation_email', next: 'Use the address that the invitation was for' },
+      details: { reason: 'INVITATION_EMAIL', next: 'Use the address that the invitation was for' },
     })
   const { orgId, role } = invitation
   return { orgId, role, burn: () => burnInvitation(tx, id) }
@@ -136,5 +136,5 @@ async function lockEntry(tx: Tx, deps: JoinDeps, request: JoinRequest): Promise<
 
 const ended = (message: string, next: string): AppError =>
   new AppError('FORBIDDEN', message, {
-    details: { reason: 'link_ended', next: `To get a new link, ${next}` },
+    details: { reason: 'LINK_ENDED', next: `To get a new link, ${next}` },
   })

@@ -105,7 +105,7 @@ export async function createAuth(deps: AuthDeps): Promise<Auth> {
       const path = new URL(request.url).pathname.slice(PREFIX.length)
       if (path === '/sign-up/email' && !signUpOpen)
         throw new AppError('FORBIDDEN', 'Sign-up is closed', {
-          details: { reason: 'sign_up_closed', next: 'Ask an owner for an invitation' },
+          details: { reason: 'SIGN_UP_CLOSED', next: 'Ask an owner for an invitation' },
         })
       if (!REACHABLE.has(path) && path !== '/sign-up/email') return undefined
       return orUnavailable(deps, async () => {
@@ -215,7 +215,7 @@ function accountsOf(better: ReturnType<typeof createBetterAuth>): MakeAccount {
     if (response.status >= 500) throw new Error(`better-auth failed: ${why}`)
     throw new AppError('INVALID', why, {
       details: {
-        reason: mode === 'sign-in' ? 'account_exists' : 'account',
+        reason: mode === 'sign-in' ? 'ACCOUNT_EXISTS' : 'ACCOUNT',
         next:
           mode === 'sign-in'
             ? 'There is an account with this address: give its password'

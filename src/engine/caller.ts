@@ -15,8 +15,8 @@ export async function resolveCaller(engine: Engine, headers: IncomingHttpHeaders
   const person = await engine.auth.person(headers)
   if (person) return byPerson(engine, person)
   if (bearer === undefined && headers.cookie === undefined)
-    throw unauthenticated('no_credential', 'No credential was sent')
-  throw unauthenticated('sign_in_ended', 'This sign-in is not known, or it has ended')
+    throw unauthenticated('NO_CREDENTIAL', 'No credential was sent')
+  throw unauthenticated('SIGN_IN_ENDED', 'This sign-in is not known, or it has ended')
 }
 
 function bearerOf(headers: IncomingHttpHeaders): string | undefined {
@@ -27,7 +27,7 @@ async function byKey(engine: Engine, secret: string): Promise<Caller> {
   const key = await engine.auth.keys.find(secret)
   if (!key)
     throw unauthenticated(
-      'api_key_invalid',
+      'API_KEY_INVALID',
       'This API key is not known, was revoked or has expired',
     )
   const { id, name, org } = key
@@ -77,7 +77,7 @@ export async function authorize(
       `${call.procedure} needs the role ${least} in ${own.slug}; this ${caller.kind === 'user' ? 'person' : 'key'} has ${own.role}`,
       {
         details: {
-          reason: 'role',
+          reason: 'ROLE',
           needs: least,
           has: own.role,
           next: `Ask an owner of ${own.slug} for the role ${least}`,
@@ -97,6 +97,6 @@ async function asOperator(
     if (org) return { orgId: org.id, role: 'guest' }
   }
   throw new AppError('FORBIDDEN', `You are no member of the organization ${call.org}`, {
-    details: { reason: 'not_a_member', next: 'See `ccp auth whoami` for your organizations' },
+    details: { reason: 'NOT_A_MEMBER', next: 'See `ccp auth whoami` for your organizations' },
   })
 }

@@ -152,7 +152,7 @@ export function parseConfig(env: Record<string, string | undefined>, argv: strin
   }
   if (parsed.success && faults.length === 0) return parsed.data
   throw new AppError('INVALID', `The configuration is wrong. ${faults.join('. ')}`, {
-    details: { reason: 'config', next: 'See clutch-engine --help' },
+    details: { reason: 'CONFIG', next: 'See clutch-engine --help' },
   })
 }
 

@@ -15,7 +15,7 @@ export function toContractError(error: unknown, at: Failing): ORPCError<Code, Er
   const { requestId, procedure } = at
   at.log.error({ err: error, requestId, procedure }, 'a call failed')
   return contractError('INTERNAL', `Something went wrong in the engine (request ${requestId})`, {
-    reason: 'internal',
+    reason: 'INTERNAL',
     next: `Look for ${requestId} in the engine's log`,
   })
 }
@@ -36,11 +36,11 @@ function refusalOf(error: unknown): AppError | undefined {
   // The wire's own refusals: a body that cannot be decoded, a method that the procedure has not.
   if (error.status === 404)
     return new AppError('NOT_FOUND', 'There is nothing under this path', {
-      details: { reason: 'no_such_path', next: 'See /docs' },
+      details: { reason: 'NO_SUCH_PATH', next: 'See /docs' },
     })
   if (error.status >= 400 && error.status < 500)
     return new AppError('INVALID', error.message, {
-      details: { reason: 'malformed_request', next: 'See /docs' },
+      details: { reason: 'MALFORMED_REQUEST', next: 'See /docs' },
     })
   return undefined
 }
@@ -67,6 +67,6 @@ export function invalidInput(issues: readonly Issue[]): AppError {
   })
   const said = [...new Set(fields.map(({ message }) => message))]
   return new AppError('INVALID', said.join('; '), {
-    details: { reason: 'invalid_input', fields, next: 'Correct these fields and send it again' },
+    details: { reason: 'INVALID_INPUT', fields, next: 'Correct these fields and send it again' },
   })
 }

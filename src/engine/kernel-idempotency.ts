@@ -33,7 +33,7 @@ export function keyOf(headers: IncomingHttpHeaders): string | undefined {
     'INVALID',
     'Idempotency-Key must be 1 to 255 printable characters without spaces',
     {
-      details: { reason: 'idempotency_key', next: 'Send one random key a create, such as a UUID' },
+      details: { reason: 'IDEMPOTENCY_KEY', next: 'Send one random key a create, such as a UUID' },
     },
   )
 }
@@ -115,7 +115,7 @@ async function takenOver(
 function answerOf(seen: Seen, requestHash: Buffer): unknown {
   if (!sameBytes(seen.requestHash, requestHash))
     throw new AppError('CONFLICT', 'This Idempotency-Key was used with another body', {
-      details: { reason: 'idempotency_key_reused', next: 'Send a new key with a new body' },
+      details: { reason: 'IDEMPOTENCY_KEY_REUSED', next: 'Send a new key with a new body' },
     })
   if (seen.answer === null) throw underWay()
   return seen.answer
@@ -123,7 +123,7 @@ function answerOf(seen: Seen, requestHash: Buffer): unknown {
 
 const underWay = (): AppError =>
   new AppError('CONFLICT', 'A call with this Idempotency-Key is under way', {
-    details: { reason: 'idempotency_in_progress', next: 'Try again in a moment' },
+    details: { reason: 'IDEMPOTENCY_IN_PROGRESS', next: 'Try again in a moment' },
   })
 
 const keyRow = ({ orgId, procedure, key }: IdempotentCall): KeyOf => ({ orgId, procedure, key })

@@ -122,7 +122,7 @@ function limitRate(engine: Engine, limit: NonNullable<Meta['limit']>, orgId: str
   engine.metrics.limited.labels(limit).inc()
   throw new AppError('RATE_LIMITED', `Too many calls of ${limit} a minute for this organization`, {
     details: {
-      reason: 'rate_limited',
+      reason: 'RATE_LIMITED',
       retryAfterMs: waitMs,
       next: `Try again in ${Math.ceil(waitMs / 1000)} s`,
     },

@@ -18,7 +18,8 @@ export const statusOf = {
 export type Code = keyof typeof statusOf
 
 /**
- * `reason` is the finer name that the CLI prints before the colon (`KEY_MISMATCH`);
+ * `reason` is the finer name that the CLI prints before the colon: UPPER_SNAKE (`KEY_MISMATCH`), but for the seeds' own
+ * (`store_unavailable`);
  * `next` is what the person can do about it. Never put a secret into any of them.
  */
 export type ErrorDetails = { reason?: string; next?: string; [key: string]: unknown }

@@ -17,11 +17,11 @@ export type Sha256 = string
 
 export type Blobs = {
   /**
-   * Stores bytes and returns their hash. With `sha256` other bytes are refused (INVALID `blob_hash`); with more than
-   * `bytesMax` nothing is kept (TOO_LARGE `blob_size`). A full disk is UNAVAILABLE `blobs_full`.
+   * Stores bytes and returns their hash. With `sha256` other bytes are refused (INVALID `BLOB_HASH`); with more than
+   * `bytesMax` nothing is kept (TOO_LARGE `BLOB_SIZE`). A full disk is UNAVAILABLE `BLOBS_FULL`.
    */
   put(source: Uint8Array | AsyncIterable<Uint8Array>, limits?: PutLimits): Promise<Blob>
-  /** All of it, checked against its name (INTERNAL `blob_damaged`), or undefined. */
+  /** All of it, checked against its name (INTERNAL `BLOB_DAMAGED`), or undefined. */
   get(sha256: Sha256): Promise<Buffer | undefined>
   /** A stream from `offset` on, not checked: the receiver hashes. */
   read(sha256: Sha256, offset?: number): Promise<{ bytes: number; stream: Readable } | undefined>
@@ -76,7 +76,7 @@ export async function openBlobs(
       const bytes = await unlessMissing(readFile(pathOf(sha256)))
       if (bytes && sha256Hex(bytes) !== sha256)
         throw new AppError('INTERNAL', `The stored bytes ${sha256} are damaged`, {
-          details: { reason: 'blob_damaged', next: 'Restore the blobs from a backup' },
+          details: { reason: 'BLOB_DAMAGED', next: 'Restore the blobs from a backup' },
         })
       return bytes
     },
@@ -103,7 +103,7 @@ async function receive(
       bytes += chunk.length
       if (bytes > bytesMax)
         throw new AppError('TOO_LARGE', `There are more than ${bytesMax} bytes`, {
-          details: { reason: 'blob_size', bytesMax },
+          details: { reason: 'BLOB_SIZE', bytesMax },
         })
       hash.update(chunk)
       await file.writeFile(chunk)
@@ -118,7 +118,7 @@ async function receive(
       'INVALID',
       `The bytes that arrived have the SHA-256 ${made}, not ${sha256}`,
       {
-        details: { reason: 'blob_hash', next: 'Send them again' },
+        details: { reason: 'BLOB_HASH', next: 'Send them again' },
       },
     )
   return { sha256: made, bytes }
@@ -137,7 +137,7 @@ function told(error: unknown): unknown {
   if (error.code !== 'ENOSPC' && error.code !== 'EDQUOT') return error
   return new AppError('UNAVAILABLE', 'The disk that holds the blobs is full', {
     cause: error,
-    details: { reason: 'blobs_full', next: 'Free some room, then try again' },
+    details: { reason: 'BLOBS_FULL', next: 'Free some room, then try again' },
   })
 }
 

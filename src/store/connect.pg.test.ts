@@ -86,7 +86,7 @@ test('design 5 what takes too long is ended and told apart', async (t) => {
   const target = await testTarget(t)
   const store = connect(target, { max: 1, statementTimeoutMs: 50, connectTimeoutMs: 100 })
   t.after(() => store.destroy())
-  await assert.rejects(sql`select pg_sleep(5)`.execute(store), reason('store_timeout'))
+  await assert.rejects(sql`select pg_sleep(5)`.execute(store), reason('STORE_TIMEOUT'))
   const release = Promise.withResolvers<void>()
   const began = Promise.withResolvers<void>()
   const only = store.transaction().execute(async (tx) => {
@@ -163,7 +163,7 @@ test('design 5 a deadlock is tried again where that was asked for, and told wher
   }
   const once = await clash(1)
   assert.equal(once.failed.length, 1)
-  assert.ok(reason('store_contention')(once.failed[0]))
+  assert.ok(reason('STORE_CONTENTION')(once.failed[0]))
   const again = await clash(3)
   assert.deepEqual(again.failed, [])
   assert.equal(again.runs, 3)

@@ -82,7 +82,7 @@ export function clientConfig(target: StoreTarget): pg.ClientConfig {
   if (!URL.canParse(target.url) || !/^postgres(ql)?:$/.test(new URL(target.url).protocol))
     throw new AppError('INVALID', 'DATABASE_URL is not the URL of a Postgres database', {
       details: {
-        reason: 'database_url',
+        reason: 'DATABASE_URL',
         next: 'Write it as postgres://user:password@host:5432/database',
       },
     })
@@ -152,13 +152,13 @@ function told(error: unknown): unknown {
   if (state === '53100' || state === '53200')
     return refused(
       error,
-      'store_full',
+      'STORE_FULL',
       'The database has no room left on its disk or in its memory',
     )
   if (state === '57014')
-    return refused(error, 'store_timeout', 'The database took too long for one statement')
+    return refused(error, 'STORE_TIMEOUT', 'The database took too long for one statement')
   if (state === '55P03')
-    return refused(error, 'store_busy', 'The database kept another change of the same row waiting')
+    return refused(error, 'STORE_BUSY', 'The database kept another change of the same row waiting')
   return error
 }
 
@@ -214,7 +214,7 @@ export async function transaction<T>(
       const state = sqlState(error)
       if (state !== '40001' && state !== '40P01') throw error
       if (attempt >= (options.attemptsMax ?? 1))
-        throw refused(error, 'store_contention', 'Another change of the same rows came first')
+        throw refused(error, 'STORE_CONTENTION', 'Another change of the same rows came first')
     }
   }
 }

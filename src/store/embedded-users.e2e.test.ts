@@ -108,7 +108,7 @@ test('D20 root is told which folder on the way the postgres user cannot enter', 
   if (!isRoot) return (await attempt).stop()
   await assert.rejects(attempt, (error: unknown) => {
     assert.ok(error instanceof AppError)
-    assert.equal(error.details.reason, 'state_folder_closed')
+    assert.equal(error.details.reason, 'STATE_FOLDER_CLOSED')
     assert.equal(String(error.details.next).startsWith(`chmod o+x ${closed},`), true)
     return true
   })

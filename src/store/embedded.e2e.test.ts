@@ -187,13 +187,13 @@ test('D20 a Postgres that cannot start says why, and how to go on', async (t) =>
   appendFileSync(conf, '\nno_such_setting = 1\n')
   await refused(
     startEmbedded({ folder }, deps),
-    'embedded_ended',
+    'EMBEDDED_ENDED',
     /no_such_setting|configuration file/,
   )
   cpSync(conf, `${conf}.bad`)
   appendFileSync(conf, '')
   rmSync(conf)
-  await refused(startEmbedded({ folder }, deps), 'embedded_ended', /postgresql\.conf/)
+  await refused(startEmbedded({ folder }, deps), 'EMBEDDED_ENDED', /postgresql\.conf/)
   execFileSync('cp', ['-p', `${conf}.bad`, conf])
   execFileSync('truncate', ['-s', String(before.length), conf])
   const again = await start(t, folder)
@@ -202,7 +202,7 @@ test('D20 a Postgres that cannot start says why, and how to go on', async (t) =>
   renameSync(join(folder.postgres, '18'), join(folder.postgres, '17'))
   await refused(
     startEmbedded({ folder }, deps),
-    'data_version',
+    'DATA_VERSION',
     /Postgres 17; this program brings Postgres 18/,
   )
 })
@@ -283,7 +283,7 @@ test('D20 a path too long for a socket is refused', async (t) => {
   t.after(() => rmSync(at, { recursive: true, force: true }))
   chmodSync(at, 0o711)
   const folder = await openStateFolder(join(at, 'x'.repeat(80)))
-  await refused(startEmbedded({ folder }, deps), 'state_path_long', /longer than a socket/)
+  await refused(startEmbedded({ folder }, deps), 'STATE_PATH_LONG', /longer than a socket/)
 })
 
 const unavailable = (error: unknown): boolean =>

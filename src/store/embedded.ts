@@ -59,7 +59,7 @@ export async function startEmbedded(spec: EmbeddedSpec, deps: Deps): Promise<Emb
     if (closed !== undefined)
       throw new AppError('INVALID_STATE', `The user postgres cannot walk through ${closed}`, {
         details: {
-          reason: 'state_folder_closed',
+          reason: 'STATE_FOLDER_CLOSED',
           next: `chmod o+x ${closed}, or set CLUTCH_HOME to a folder elsewhere, such as /var/lib/clutch`,
         },
       })
@@ -88,7 +88,7 @@ async function bringUp(site: Site, clock: Clock): Promise<Up> {
     const leftover = /pre-existing shared memory|lock file|still in use/.test(words)
     if (found === undefined && !(leftover && clock.monotonic() < deadline))
       throw new AppError('INVALID_STATE', `Postgres ended: ${words}`, {
-        details: { reason: 'embedded_ended', next: `See ${site.log}` },
+        details: { reason: 'EMBEDDED_ENDED', next: `See ${site.log}` },
       })
     await clock.sleep(100)
   }

@@ -62,13 +62,13 @@ test('design 9 a key file or folder that others can read is refused with the chm
   chmodSync(join(at, 'env-1.key'), 0o640)
   await assert.rejects(
     openKeyring(at, systemRandom),
-    reason('keyring_open', /^chmod 600 .*env-1\.key$/),
+    reason('KEYRING_OPEN', /^chmod 600 .*env-1\.key$/),
   )
   chmodSync(join(at, 'env-1.key'), 0o600)
   chmodSync(at, 0o755)
   await assert.rejects(
     openKeyring(at, systemRandom),
-    reason('keyring_open', /^chmod 700 .*secrets$/),
+    reason('KEYRING_OPEN', /^chmod 700 .*secrets$/),
   )
 })
 
@@ -84,7 +84,7 @@ test('design 9 a damaged key is refused without quoting it', async (t) => {
   ] as const) {
     writeFileSync(join(at, name), text, { mode: 0o600 })
     await assert.rejects(openKeyring(at, systemRandom), (error: unknown) => {
-      assert.ok(reason('keyring_malformed')(error))
+      assert.ok(reason('KEYRING_MALFORMED')(error))
       assert.doesNotMatch(inspect(error, { depth: 10 }), /canary-?5150|Y2FuYXJ5/)
       return true
     })

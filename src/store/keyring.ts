@@ -65,7 +65,7 @@ const PKCS8_PREFIX = Buffer.from('302e020100300506032b657004220420', 'hex')
 const SEED_BYTES = 32
 const KEY_FILE_BYTES_MAX = 4096
 
-/** Loads the keyring and makes what is missing. Errors: INVALID_STATE `keyring_open` (modes), `keyring_malformed`. */
+/** Loads the keyring and makes what is missing. Errors: INVALID_STATE `KEYRING_OPEN` (modes), `KEYRING_MALFORMED`. */
 export async function openKeyring(folder: string, random: Random): Promise<Keyring> {
   await mkdir(folder, { recursive: true, mode: 0o700 })
   await refuseOpen(folder, 0o700)
@@ -136,7 +136,7 @@ async function refuseOpen(path: string, mode: number): Promise<void> {
   throw new AppError(
     'INVALID_STATE',
     `${path} can be read by others: its mode is ${found.toString(8)}, and ${mode.toString(8)} is right`,
-    { details: { reason: 'keyring_open', next: `chmod ${mode.toString(8)} ${path}` } },
+    { details: { reason: 'KEYRING_OPEN', next: `chmod ${mode.toString(8)} ${path}` } },
   )
 }
 
@@ -213,5 +213,5 @@ function held<K extends { id: string }>(all: K[]): Held<K> {
 
 const malformed = (path: string, why: string): AppError =>
   new AppError('INVALID_STATE', `The key file ${path} is damaged: ${why}`, {
-    details: { reason: 'keyring_malformed', next: 'Restore it from a backup of the keyring' },
+    details: { reason: 'KEYRING_MALFORMED', next: 'Restore it from a backup of the keyring' },
   })

@@ -58,7 +58,7 @@ test('design 4.10 a schema newer than the program is refused', async (t) => {
   await migrate(target, newer)
   await assert.rejects(
     migrate(target),
-    reason('schema_newer', /it has \d{4}-added, and this program knows up to/),
+    reason('SCHEMA_NEWER', /it has \d{4}-added, and this program knows up to/),
   )
   assert.deepEqual(await migrate(target, newer), [])
 })
@@ -70,7 +70,7 @@ test('design 4.10 a migration that changed after it ran is refused', async (t) =
   appendFileSync(join(changed, '0001-auth.sql'), '-- a comment\n')
   await assert.rejects(
     migrate(target, changed),
-    reason('schema_changed', /0001-auth is not the one/),
+    reason('SCHEMA_CHANGED', /0001-auth is not the one/),
   )
 })
 
@@ -105,7 +105,7 @@ test('ND-27 a database that cannot hold every text is refused', async (t) => {
   const target = await emptyTestTarget(t)
   const there =
     'url' in target ? { url: withPath(target.url, ascii) } : { ...target, database: ascii }
-  await assert.rejects(migrate(there), reason('store_encoding', /SQL_ASCII; UTF8 is needed/))
+  await assert.rejects(migrate(there), reason('STORE_ENCODING', /SQL_ASCII; UTF8 is needed/))
 })
 
 const withPath = (url: string, database: string): string => {

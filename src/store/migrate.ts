@@ -35,7 +35,7 @@ export async function migrationFiles(folder = MIGRATIONS_FOLDER): Promise<Migrat
 
 /**
  * Brings the database at `target` to the newest schema and returns the names of the migrations that ran.
- * Errors: INVALID_STATE with `schema_newer`, `schema_changed`, `store_too_old`, `store_encoding`; UNAVAILABLE.
+ * Errors: INVALID_STATE with `SCHEMA_NEWER`, `SCHEMA_CHANGED`, `STORE_TOO_OLD`, `STORE_ENCODING`; UNAVAILABLE.
  */
 export async function migrate(target: StoreTarget, folder?: string): Promise<string[]> {
   const files = await migrationFiles(folder)
@@ -76,13 +76,13 @@ async function refuseUnfit(store: Store): Promise<void> {
   const major = Math.floor((server?.version ?? 0) / 10_000)
   if (major < OLDEST_VERSION)
     throw refusal(
-      'store_too_old',
+      'STORE_TOO_OLD',
       `The database is Postgres ${major}; ${OLDEST_VERSION} or newer is needed`,
       `Upgrade it, or let DATABASE_URL name a Postgres ${OLDEST_VERSION} or newer`,
     )
   if (server?.encoding !== 'UTF8')
     throw refusal(
-      'store_encoding',
+      'STORE_ENCODING',
       `The database's encoding is ${server?.encoding}; UTF8 is needed`,
       "Create one with: create database clutch encoding 'UTF8' template template0",
     )
@@ -93,14 +93,14 @@ async function refuseUnknown(store: Store, files: MigrationFile[]): Promise<void
   const newer = (await names(store)).filter((name) => !known.has(name))
   if (newer.length > 0)
     throw refusal(
-      'schema_newer',
+      'SCHEMA_NEWER',
       `The database's schema is newer than this program: it has ${newer.join(', ')}, and this program knows up to ${files.at(-1)?.name}`,
       'Start the version of Clutch that made it, or a newer one',
     )
   for (const { name, sha256 } of await hashes(store))
     if (known.get(name)?.hash !== sha256)
       throw refusal(
-        'schema_changed',
+        'SCHEMA_CHANGED',
         `The migration ${name} is not the one that ran on this database`,
         'Restore the file as it was released; a change of the schema is a new migration',
       )

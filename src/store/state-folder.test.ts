@@ -60,7 +60,7 @@ test('D20 a folder that is not ours keeps its mode; one that everybody writes is
   chmodSync(at, 0o1777)
   await assert.rejects(openStateFolder(at), (error: unknown) => {
     assert.ok(error instanceof AppError)
-    return error.details.reason === 'state_folder_open'
+    return error.details.reason === 'STATE_FOLDER_OPEN'
   })
 })
 
@@ -69,7 +69,7 @@ test('D20 a state folder that cannot be made is refused with the way out', async
   writeFileSync(at, '')
   await assert.rejects(openStateFolder(join(at, 'x')), (error: unknown) => {
     assert.ok(error instanceof AppError)
-    assert.equal(error.details.reason, 'state_folder')
+    assert.equal(error.details.reason, 'STATE_FOLDER')
     assert.match(String(error.details.next), /CLUTCH_HOME/)
     return true
   })
@@ -83,7 +83,7 @@ test('D20 a second engine on the folder is refused by the name of the first', as
     (error: unknown) => {
       assert.ok(error instanceof AppError)
       assert.equal(error.code, 'INVALID_STATE')
-      assert.equal(error.details.reason, 'state_folder_in_use')
+      assert.equal(error.details.reason, 'STATE_FOLDER_IN_USE')
       assert.equal(error.details['pid'], process.pid)
       assert.match(
         error.message,

@@ -38,7 +38,7 @@ export function statePath({ clutchHome, home, uid }: Place): string {
 
 /**
  * Makes what is missing, with the right modes. A folder that was there keeps its mode, unless it is closed to others and
- * plainly ours: CLUTCH_HOME may name anything. Errors: INVALID_STATE `state_folder`, `state_folder_open`.
+ * plainly ours: CLUTCH_HOME may name anything. Errors: INVALID_STATE `STATE_FOLDER`, `STATE_FOLDER_OPEN`.
  */
 export async function openStateFolder(path: string): Promise<StateFolder> {
   try {
@@ -67,7 +67,7 @@ export async function openStateFolder(path: string): Promise<StateFolder> {
     throw new AppError('INVALID_STATE', `The state folder ${path} cannot be used`, {
       cause: error,
       details: {
-        reason: 'state_folder',
+        reason: 'STATE_FOLDER',
         next: 'Set CLUTCH_HOME to a folder of your own, on a disk with room',
       },
     })
@@ -80,7 +80,7 @@ async function walkable(root: string, made: boolean): Promise<void> {
   if ((mode & 0o002) !== 0)
     throw new AppError('INVALID_STATE', `The state folder ${root} can be written by everybody`, {
       details: {
-        reason: 'state_folder_open',
+        reason: 'STATE_FOLDER_OPEN',
         next: 'Set CLUTCH_HOME to a folder that only you can write, such as /var/lib/clutch',
       },
     })
@@ -92,7 +92,7 @@ async function walkable(root: string, made: boolean): Promise<void> {
 export type StateLock = { release(): void }
 
 /**
- * Takes the folder for this process until `release` or its death. Errors: INVALID_STATE `state_folder_in_use`, with
+ * Takes the folder for this process until `release` or its death. Errors: INVALID_STATE `STATE_FOLDER_IN_USE`, with
  * `pid` and `since` (ISO 8601) of the holder in the details.
  */
 export function lockStateFolder(
@@ -108,7 +108,7 @@ export function lockStateFolder(
       : 'a program that is just starting'
     throw new AppError('INVALID_STATE', `The state folder ${folder.root} is in use by ${who}`, {
       details: {
-        reason: 'state_folder_in_use',
+        reason: 'STATE_FOLDER_IN_USE',
         next: 'Stop that one first, or set CLUTCH_HOME to another folder',
         ...holder,
       },
@@ -147,6 +147,6 @@ export async function engineIdOf(
   const id = (await readFile(path, 'utf8')).trim()
   if (/^eng_[0-9a-z]{26}$/.test(id)) return id
   throw new AppError('INVALID_STATE', `${path} does not hold an engine's id`, {
-    details: { reason: 'engine_id', next: `Remove it: a new one is made` },
+    details: { reason: 'ENGINE_ID', next: `Remove it: a new one is made` },
   })
 }

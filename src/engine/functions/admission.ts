@@ -327,13 +327,13 @@ export class Admission {
 
 const tooMany = (name: string): AppError =>
   new AppError('UNAVAILABLE', `${WAITING_MAX} invocations of ${name} wait already`, {
-    details: { reason: 'queue_full', retryAfterMs: 1_000, next: 'Try again in a second' },
+    details: { reason: 'QUEUE_FULL', retryAfterMs: 1_000, next: 'Try again in a second' },
   })
 
 const otherEngine = (name: string): AppError =>
   new AppError('UNAVAILABLE', `The node that can run ${name} is connected to another engine`, {
     details: {
-      reason: 'node_elsewhere',
+      reason: 'NODE_ELSEWHERE',
       retryAfterMs: 0,
       next: 'Send the call again; another engine may answer it',
     },

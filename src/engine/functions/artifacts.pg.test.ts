@@ -88,7 +88,7 @@ test('FN-2 bytes that are removed between preparing and saving are put again, or
     transaction(s.db, (tx) => second.save(tx, new Date())),
     {
       code: 'UNAVAILABLE',
-      details: { reason: 'artifact_removed', retryAfterMs: 0, next: 'Deploy again' },
+      details: { reason: 'ARTIFACT_REMOVED', retryAfterMs: 0, next: 'Deploy again' },
     },
   )
 })
@@ -133,7 +133,7 @@ test('FN-2 two prepare at once, sixteen wait, the next hears UNAVAILABLE and whe
   for (const error of refused) {
     assert.ok(error instanceof AppError)
     const { reason, retryAfterMs } = error.details
-    assert.deepEqual([error.code, reason, retryAfterMs], ['UNAVAILABLE', 'preparing_full', 2_000])
+    assert.deepEqual([error.code, reason, retryAfterMs], ['UNAVAILABLE', 'PREPARING_FULL', 2_000])
   }
   go.resolve()
   await Promise.all(all)

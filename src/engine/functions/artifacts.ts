@@ -124,10 +124,10 @@ function refusal(outcome: { reason: string; message: string }): AppError {
 
 const removed = (): AppError =>
   new AppError('UNAVAILABLE', 'The prepared bytes were removed meanwhile', {
-    details: { reason: 'artifact_removed', retryAfterMs: 0, next: 'Deploy again' },
+    details: { reason: 'ARTIFACT_REMOVED', retryAfterMs: 0, next: 'Deploy again' },
   })
 
 const missing = (sha256: string): AppError =>
   new AppError('INTERNAL', `The stored bytes ${sha256} are missing`, {
-    details: { reason: 'blob_missing', next: 'Restore the blobs from a backup, or deploy again' },
+    details: { reason: 'BLOB_MISSING', next: 'Restore the blobs from a backup, or deploy again' },
   })

@@ -643,7 +643,7 @@ test('UNAVAILABLE says so when the only fitting node is at another engine', asyn
   await deploy('hello')
   await seedNodes(world.engine.db, [nodeRow('node-a1', world.platformOrgId)], 'eng_other')
   await assert.rejects(invoke('hello'), (error: { code: string; data?: { reason?: string } }) => {
-    assert.deepEqual([error.code, error.data?.reason], ['UNAVAILABLE', 'node_elsewhere'])
+    assert.deepEqual([error.code, error.data?.reason], ['UNAVAILABLE', 'NODE_ELSEWHERE'])
     return true
   })
 })

@@ -56,7 +56,7 @@ export class PreparingLine {
 const full = (what: string): AppError =>
   new AppError('UNAVAILABLE', `${what} are being prepared`, {
     details: {
-      reason: 'preparing_full',
+      reason: 'PREPARING_FULL',
       retryAfterMs: RETRY_AFTER_MS,
       next: 'Deploy again in a few seconds',
     },

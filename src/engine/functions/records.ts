@@ -35,5 +35,5 @@ export const toVersionRecord = (row: VersionRow): z.infer<typeof versionRecord> 
 
 export const noSuchFunction = (name: string): AppError =>
   new AppError('NOT_FOUND', `No function ${name} in this organization`, {
-    details: { reason: 'no_such_function', next: 'ccp functions list shows what is deployed' },
+    details: { reason: 'NO_SUCH_FUNCTION', next: 'ccp functions list shows what is deployed' },
   })

@@ -44,7 +44,7 @@ export class DataPipes {
     return this.#pipes.size
   }
 
-  /** A stream to the node. Rejects with UNAVAILABLE: `node-lost` when the session ends, `node-busy` when all is full. */
+  /** A stream to the node. Rejects with UNAVAILABLE: `NODE_LOST` when the session ends, `NODE_BUSY` when all is full. */
   async open(): Promise<Duplex> {
     for (;;) {
       if (this.#closed) throw this.#closed
@@ -98,7 +98,7 @@ export class DataPipes {
     } catch (cause) {
       throw new AppError('UNAVAILABLE', 'the node takes no more streams at the moment', {
         cause,
-        details: { reason: 'node-busy' },
+        details: { reason: 'NODE_BUSY' },
       })
     }
   }
@@ -115,7 +115,7 @@ export class DataPipes {
         const error = new AppError(
           'UNAVAILABLE',
           `the node did not open a data connection within ${limits.ticketMs} ms`,
-          { details: { reason: 'node-lost' } },
+          { details: { reason: 'NODE_LOST' } },
         )
         for (const waiter of this.#waiting.splice(0)) waiter.reject(error)
       },

@@ -14,7 +14,7 @@ export type Gateway = {
   session(nodeRecordId: string): SessionInfo | undefined
   /**
    * Opens a data stream on the node's session and writes its header as the first framed message.
-   * Rejects with AppError UNAVAILABLE (reason `node-lost`) when the session is gone or ends meanwhile.
+   * Rejects with AppError UNAVAILABLE (reason `NODE_LOST`) when the session is gone or ends meanwhile.
    */
   openStream(nodeRecordId: string, header: StreamHeader): Promise<Duplex>
   /** Ends the node's session; `retry: false` makes the agent stop with the message (revoked, key replaced). */

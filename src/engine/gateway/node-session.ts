@@ -157,7 +157,7 @@ export class NodeSession {
     this.#deadlines.clear()
     this.#pipes.close(
       new AppError('UNAVAILABLE', `the session of node ${this.facts.nodeId} ended: ${end.detail}`, {
-        details: { reason: 'node-lost' },
+        details: { reason: 'NODE_LOST' },
       }),
     )
     this.#deps.onEnd(this, end)

@@ -175,7 +175,7 @@ export class RunningGateway implements Gateway {
     const session = this.#sessions.get(nodeRecordId)
     if (!session)
       throw new AppError('UNAVAILABLE', 'this engine holds no session of the node', {
-        details: { reason: 'node-lost' },
+        details: { reason: 'NODE_LOST' },
       })
     const stream = await session.openStream()
     try {
@@ -185,7 +185,7 @@ export class RunningGateway implements Gateway {
       if (cause instanceof AppError && cause.code === 'TOO_LARGE') throw cause
       throw new AppError('UNAVAILABLE', 'the session of the node ended', {
         cause,
-        details: { reason: 'node-lost' },
+        details: { reason: 'NODE_LOST' },
       })
     }
     return stream

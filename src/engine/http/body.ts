@@ -25,7 +25,7 @@ export async function readBody(req: IncomingMessage, max: number): Promise<Buffe
 
 function tooLarge(max: number): AppError {
   return new AppError('TOO_LARGE', `The body is larger than ${max} bytes`, {
-    details: { reason: 'body_too_large', max, next: 'Send less in one call' },
+    details: { reason: 'BODY_TOO_LARGE', max, next: 'Send less in one call' },
   })
 }
 
@@ -35,13 +35,13 @@ export function jsonOf(bytes: Buffer, contentType: string | undefined): unknown 
   const type = contentType?.split(';')[0]?.trim().toLowerCase()
   if (type !== undefined && type !== 'application/json')
     throw new AppError('INVALID', `The body is ${type}; application/json is needed`, {
-      details: { reason: 'content_type', next: 'Send JSON with content-type: application/json' },
+      details: { reason: 'CONTENT_TYPE', next: 'Send JSON with content-type: application/json' },
     })
   const value = parsed(bytes)
   // Checks of input pass over such a field without a word, in a map of the caller's names too (`env` of an invocation).
   if (hasProto(value))
     throw new AppError('INVALID', 'The body has a field named __proto__', {
-      details: { reason: 'invalid_input', next: 'Send it under another name' },
+      details: { reason: 'INVALID_INPUT', next: 'Send it under another name' },
     })
   return value
 }
@@ -52,7 +52,7 @@ function parsed(bytes: Buffer): unknown {
   } catch (error) {
     throw new AppError('INVALID', 'The body is not JSON', {
       cause: error,
-      details: { reason: 'malformed_json', next: 'Send one JSON value in UTF-8' },
+      details: { reason: 'MALFORMED_JSON', next: 'Send one JSON value in UTF-8' },
     })
   }
 }

@@ -46,6 +46,6 @@ async function refuseOthers({ engine, headers }: HttpContext): Promise<void> {
   const caller = await resolveCaller(engine, headers)
   if (caller.orgs.some((org) => org.slug === PLATFORM_SLUG)) return
   throw new AppError('FORBIDDEN', 'Metrics are for members of the platform organization', {
-    details: { reason: 'not_a_member', next: 'Send an API key of the platform organization' },
+    details: { reason: 'NOT_A_MEMBER', next: 'Send an API key of the platform organization' },
   })
 }

@@ -1,5 +1,6 @@
 // The HTTP side: limits, origins, pages, documents, and a clean end.
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { connect as dial, type Socket } from 'node:net'
 import { test } from 'node:test'
 import { contract } from '#api/contract.ts'
@@ -32,7 +33,7 @@ test('AC-3 a write with a cookie is taken from our own origin only, forms too', 
     const response = await enroll(headers, origin)
     assert.equal(response.status, 403, what)
     const told = await json(response)
-    assert.equal((told['data'] as { reason: string }).reason, 'foreign_origin', what)
+    assert.equal((told['data'] as { reason: string }).reason, 'FOREIGN_ORIGIN', what)
   }
   const form = await fetch(`${world.url}/v1/nodes`, {
     method: 'POST',
@@ -100,6 +101,19 @@ test('a body over its limit is 413 TOO_LARGE, told before it is read', async (t)
   assert.equal(((await json(rpc))['json'] as { code: string }).code, 'TOO_LARGE')
 })
 
+test('a big body is refused unread when nobody known sends it', async (t) => {
+  const world = await makeWorld(t)
+  const { hostname, port } = new URL(world.url)
+  const socket = dial(Number(port), hostname)
+  t.after(() => socket.destroy())
+  // The head alone: an engine that waited for the body would not answer.
+  socket.write(
+    'POST /v1/functions/f/invoke HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10000000\r\n\r\n',
+  )
+  const [first] = (await once(socket, 'data')) as [Buffer]
+  assert.match(first.toString(), /^HTTP\/1.1 401 /)
+})
+
 test('a chunked body without a length is cut off at its limit', async (t) => {
   const world = await makeWorld(t)
   const key = await world.orgKey('admin')
@@ -132,13 +146,13 @@ test('a body that is not JSON, and one of another type, are refused with the rea
     assert.equal(response.status, 400)
     return ((await json(response))['data'] as { reason: string }).reason
   }
-  assert.equal(await reason('{', 'application/json'), 'malformed_json')
-  assert.equal(await reason('{}', 'text/plain'), 'content_type')
-  assert.equal(await reason('[]', 'application/json'), 'invalid_input')
-  assert.equal(await reason('"text"', 'application/json'), 'invalid_input')
+  assert.equal(await reason('{', 'application/json'), 'MALFORMED_JSON')
+  assert.equal(await reason('{}', 'text/plain'), 'CONTENT_TYPE')
+  assert.equal(await reason('[]', 'application/json'), 'INVALID_INPUT')
+  assert.equal(await reason('"text"', 'application/json'), 'INVALID_INPUT')
   assert.equal(
     await reason('{"__proto__":{"orgId":"platform"}}', 'application/json'),
-    'invalid_input',
+    'INVALID_INPUT',
   )
 })
 

@@ -58,7 +58,7 @@ export async function serveJoin(
   if (waitMs !== undefined) {
     engine.metrics.limited.labels('sign-in').inc()
     throw new AppError('RATE_LIMITED', 'Too many tries from this address', {
-      details: { reason: 'rate_limited', retryAfterMs: waitMs, next: 'Try again in a minute' },
+      details: { reason: 'RATE_LIMITED', retryAfterMs: waitMs, next: 'Try again in a minute' },
     })
   }
   const body = jsonOf(await readBody(req, BODY_MAX), req.headers['content-type'])

@@ -26,7 +26,7 @@ export type HttpServer = {
   stop(deadlineMs: number): Promise<void>
 }
 
-/** Listens; rejects with INVALID_STATE `http_port` when the port cannot be had. */
+/** Listens; rejects with INVALID_STATE `HTTP_PORT` when the port cannot be had. */
 export async function listenHttp(
   at: { host: string; port: number },
   clock: Clock,
@@ -82,7 +82,7 @@ async function listening(
     throw new AppError('INVALID_STATE', `The API cannot listen on ${host}:${port}`, {
       cause: error,
       details: {
-        reason: 'http_port',
+        reason: 'HTTP_PORT',
         next: 'Stop what listens there, or choose another port with --http-port',
       },
     })

@@ -69,7 +69,7 @@ export function refuseForged(req: IncomingMessage, origins: readonly string[]): 
   }
   throw new AppError('FORBIDDEN', `A write from the origin ${origin ?? '(none)'} is refused`, {
     details: {
-      reason: 'foreign_origin',
+      reason: 'FOREIGN_ORIGIN',
       next: `Open ${origins[0] ?? 'the platform'} itself, or send an API key instead of a cookie`,
     },
   })

@@ -48,7 +48,7 @@ async function answer(
   refuseForged(req, context.engine.auth.origins)
   if (!(await dispatch(parts, context, { req, res, ...target })))
     throw new AppError('NOT_FOUND', `There is nothing at ${req.method} ${target.path}`, {
-      details: { reason: 'no_such_path', next: 'See /docs' },
+      details: { reason: 'NO_SUCH_PATH', next: 'See /docs' },
     })
 }
 

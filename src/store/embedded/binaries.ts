@@ -44,7 +44,7 @@ function packageFolder(): string {
     throw new AppError('INVALID_STATE', `There is no embedded Postgres here: ${name} is missing`, {
       cause: error,
       details: {
-        reason: 'embedded_missing',
+        reason: 'EMBEDDED_MISSING',
         next: 'Run npm ci --include=optional, or set DATABASE_URL to a Postgres 15 or newer',
       },
     })

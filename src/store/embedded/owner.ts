@@ -30,7 +30,7 @@ function whoAmI(): { uid: number; username: string } {
     throw new AppError('INVALID_STATE', `The user ${process.getuid?.()} has no name`, {
       cause: error,
       details: {
-        reason: 'user_unnamed',
+        reason: 'USER_UNNAMED',
         next: 'Postgres lets users in by name: add the user to /etc/passwd, or set DATABASE_URL',
       },
     })
@@ -58,7 +58,7 @@ async function create(): Promise<{ uid: number; gid: number }> {
   if (made) return made
   throw new AppError('INVALID_STATE', `The user postgres cannot be made: ${failure}`, {
     details: {
-      reason: 'postgres_user',
+      reason: 'POSTGRES_USER',
       next: `Make it: useradd ${flags.join(' ')} ${POSTGRES_USER}; or run as an ordinary user`,
     },
   })

@@ -54,7 +54,7 @@ export async function prepare(
   const site = { ...spec, data, socket: join(root, 'socket'), log: join(root, 'postgres.log') }
   if (Buffer.byteLength(site.socket) > SOCKET_PATH_MAX)
     throw refusal(
-      'state_path_long',
+      'STATE_PATH_LONG',
       `The path ${site.socket} is longer than a socket's folder may be (${SOCKET_PATH_MAX} bytes)`,
       'Set CLUTCH_HOME to a shorter path',
     )
@@ -71,7 +71,7 @@ async function refuseOtherVersions(root: string, major: number): Promise<void> {
   const found = (await readdir(root)).filter((name) => /^\d+$/.test(name))
   if (found.length === 0 || found.includes(String(major))) return
   throw refusal(
-    'data_version',
+    'DATA_VERSION',
     `${root} holds the data of Postgres ${found.join(', ')}; this program brings Postgres ${major}`,
     `Start the Clutch that made it and take a backup (or use that Postgres by DATABASE_URL), then start from an empty folder and restore`,
   )
@@ -81,7 +81,7 @@ async function initialize(site: Site): Promise<void> {
   const found = await stat(site.data).catch(() => undefined)
   if (found && found.uid !== site.owner.uid)
     throw refusal(
-      'data_owner',
+      'DATA_OWNER',
       `${site.data} belongs to the user ${found.uid}, and Postgres would run as ${site.owner.uid}`,
       `Start as the user it belongs to, or change it: chown -R ${site.owner.uid} ${dirname(site.data)}`,
     )
@@ -95,7 +95,7 @@ async function initialize(site: Site): Promise<void> {
       await run(site.binaries.initdb, flags, { ...site.owner.other, cwd: '/', env: CHILD_ENV })
     } catch (error) {
       throw refusal(
-        'initdb',
+        'INITDB',
         `Postgres cannot make its data folder: ${lastLine(error)}`,
         hint(site),
       )
@@ -255,13 +255,13 @@ export async function untilReady(
     // 57P03: it starts up, recovers or shuts down. Without a state there is no socket yet.
     if (state !== undefined && state !== '57P03' && state !== '53300')
       throw refusal(
-        'embedded_refuses',
+        'EMBEDDED_REFUSES',
         `Postgres refuses us: ${messageOf(problem)}`,
         `See ${site.log}`,
       )
     if (clock.monotonic() > deadline)
       throw refusal(
-        'embedded_slow',
+        'EMBEDDED_SLOW',
         `Postgres (pid ${postmaster.pid}) is not ready after ${timeoutMs / 1000} s: ${messageOf(problem)}`,
         `See ${site.log}; after a crash it replays its log, which takes time: start again`,
       )

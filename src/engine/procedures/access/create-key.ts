@@ -14,7 +14,7 @@ export const createKey = handleOnce(contract, {
     const { engine, tx, orgId } = call
     if (ROLES.indexOf(role) > ROLES.indexOf(call.role))
       throw new AppError('FORBIDDEN', `A key may not do more than its maker, who is ${call.role}`, {
-        details: { reason: 'role', next: `Make a key with the role ${call.role} or a lesser one` },
+        details: { reason: 'ROLE', next: `Make a key with the role ${call.role} or a lesser one` },
       })
     const now = engine.clock.now()
     const { secret, hash } = mintOrgKey(engine.random)
@@ -30,7 +30,7 @@ export const createKey = handleOnce(contract, {
     const key = await findOrgKey(tx, { orgId, id })
     if (!key)
       throw new AppError('NOT_FOUND', 'The key that this Idempotency-Key made was revoked', {
-        details: { reason: 'key_not_found', next: 'Create a new key with a new Idempotency-Key' },
+        details: { reason: 'KEY_NOT_FOUND', next: 'Create a new key with a new Idempotency-Key' },
       })
     const notice =
       'TOKEN_ALREADY_SHOWN: the secret was shown by the first call with this Idempotency-Key. If it is lost, revoke the key and create another'

@@ -11,7 +11,7 @@ export const invite = handleOnce(contract, {
     const inviterId = caller.kind === 'user' ? caller.id : await firstOwner(tx, orgId)
     if (inviterId === undefined)
       throw new AppError('INVALID_STATE', 'The organization has no owner who could invite', {
-        details: { reason: 'no_owner', next: 'Open the owner link that the engine printed' },
+        details: { reason: 'NO_OWNER', next: 'Open the owner link that the engine printed' },
       })
     const { id, token, expiresAt } = await mintInvitation(
       tx,

@@ -9,7 +9,7 @@ export const revokeKey = handleTx(contract, async (call, { id }) => {
   const key = await findOrgKey(tx, { orgId, id })
   if (!key)
     throw new AppError('NOT_FOUND', `No API key ${id} in this organization`, {
-      details: { reason: 'key_not_found', next: 'See `ccp auth keys list`' },
+      details: { reason: 'KEY_NOT_FOUND', next: 'See `ccp auth keys list`' },
     })
   await deleteOrgKey(tx, id)
   await call.audit(tx, { kind: 'key.revoked', subject: id, data: { name: key.name } })

@@ -261,7 +261,7 @@ test('FN-7 a redeploy is a new version; rollback and get show which is current; 
   assert.deepEqual([back.function.version, back.function.cpu_millis], [2, 500])
   assert.equal((await functions.rollback(of)).function.version, 1)
   const none = await refused(functions.rollback(of), 'INVALID_STATE', /no version before 1/)
-  assert.equal(none.data?.reason, 'no_earlier_version')
+  assert.equal(none.data?.reason, 'NO_EARLIER_VERSION')
   await refused(functions.rollback({ ...of, version: 9 }), 'NOT_FOUND', /no version 9.*3, 2, 1/)
   await functions.rollback({ ...of, version: 3 })
   assert.equal((await functions.deploy(deployment())).function.version, 4, 'numbers are not reused')

@@ -76,4 +76,4 @@ function checkSpace(args: readonly string[], env: Readonly<Record<string, string
 }
 
 const invalid = (field: string, message: string): AppError =>
-  new AppError('INVALID', message, { details: { reason: 'invalid_input', field } })
+  new AppError('INVALID', message, { details: { reason: 'INVALID_INPUT', field } })

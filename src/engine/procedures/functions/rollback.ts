@@ -45,9 +45,9 @@ function target(
   const kept = versions.map(({ version }) => version).join(', ')
   if (wanted === undefined)
     throw new AppError('INVALID_STATE', `${name} has no version before ${from}`, {
-      details: { reason: 'no_earlier_version', next: `These are kept: ${kept}` },
+      details: { reason: 'NO_EARLIER_VERSION', next: `These are kept: ${kept}` },
     })
   throw new AppError('NOT_FOUND', `${name} has no version ${wanted}; these are kept: ${kept}`, {
-    details: { reason: 'no_such_version', next: 'Name one of them' },
+    details: { reason: 'NO_SUCH_VERSION', next: 'Name one of them' },
   })
 }

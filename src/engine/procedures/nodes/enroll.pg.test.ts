@@ -207,7 +207,7 @@ test('000-19 D40 a repeat with the same key gives the record, no token, and says
   assert.match(String(second.answer['notice']), /^TOKEN_ALREADY_SHOWN: .*revoke/)
   const other = await post({ ...body, label: 'another body' })
   assert.equal(other.status, 409)
-  assert.equal((other.answer['data'] as { reason: string }).reason, 'idempotency_key_reused')
+  assert.equal((other.answer['data'] as { reason: string }).reason, 'IDEMPOTENCY_KEY_REUSED')
 })
 
 test('000-12 a label is text, whatever it holds', async (t) => {

@@ -35,7 +35,7 @@ export const enroll = handleOnce(contract, {
     if (!made)
       throw new AppError('CONFLICT', `A node ${input.nodeId} is enrolled in this organization`, {
         details: {
-          reason: 'node_id_taken',
+          reason: 'NODE_ID_TAKEN',
           next: `Choose another nodeId, or revoke ${input.nodeId} first`,
         },
       })

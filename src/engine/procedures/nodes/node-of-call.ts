@@ -20,7 +20,7 @@ export async function lockedNodeOf(
     `${node.nodeId} is at version ${node.version}; the change was made for version ${of.version}`,
     {
       details: {
-        reason: 'stale_version',
+        reason: 'STALE_VERSION',
         version: node.version,
         next: 'Read the node again and repeat the change with its version',
       },
@@ -30,6 +30,6 @@ export async function lockedNodeOf(
 
 function missing(id: string): never {
   throw new AppError('NOT_FOUND', `No node ${id} in this organization`, {
-    details: { reason: 'node_not_found', next: 'See `ccp nodes list`' },
+    details: { reason: 'NODE_NOT_FOUND', next: 'See `ccp nodes list`' },
   })
 }

@@ -43,7 +43,7 @@ test('D41 a version that is stale is CONFLICT with the current one, and changes 
     client.compute.nodes.setDraining({ orgId, id, draining: false, version: 0 }),
     (error: { code: string; data: { version: number; reason: string } }) => {
       assert.equal(error.code, 'CONFLICT')
-      assert.deepEqual([error.data.reason, error.data.version], ['stale_version', 1])
+      assert.deepEqual([error.data.reason, error.data.version], ['STALE_VERSION', 1])
       return true
     },
   )
