@@ -101,7 +101,9 @@ test('CP-10 a command line that cannot be read exits 2 and says what was wrong, 
     [['nodes', 'lst'], /no command 'lst'; did you mean `list`/],
     [['nod'], /no command 'nod'; did you mean `nodes`/],
     [['nodes', 'enroll'], /node-id/],
-    [['nodes', 'list', '--jsn'], /--jsn, did you mean --json/],
+    [['nodes', 'list', '--jsn'], /there is no flag --jsn, did you mean --json/],
+    [['nodes', 'enroll', 'a', '--tier', 'secure'], /no flag --tier, did you mean --trust-tier\?/],
+    [['functions', 'invoke', 'a', '-w'], /no flag -w; what is meant for a function goes after --/],
     [['nodes', 'list', 'extra'], /extra/],
     [['nodes', 'set-draining', 'a', 'maybe'], /expected on or off, not 'maybe'/],
   ]
@@ -113,6 +115,13 @@ test('CP-10 a command line that cannot be read exits 2 and says what was wrong, 
     assert.doesNotMatch(err, /\bat .*\.[jt]s:/)
     assert.equal(out, '')
   }
+  const { out, code } = await ccp(['nodes', 'lst', '--json'])
+  assert.equal(code, 2)
+  const { error } = JSON.parse(out) as { error: Record<string, unknown> }
+  assert.deepEqual(
+    [error['reason'], error['message']],
+    ['USAGE', "there is no command 'lst'; did you mean `list`?"],
+  )
   assert.deepEqual(stub.calls, [])
 })
 
@@ -189,7 +198,28 @@ test('000-09 a wrong value is refused before any request, naming field, value an
     ],
     [
       ['functions', 'deploy', WORD_COUNT, '--mem-mb', 'lots', ...org],
-      /^INVALID: memMb must be a whole number from 16 to 4096/,
+      /^INVALID: memMb must be a whole number from 16 to 4096, not 'lots'\n  → The flag is --mem-mb/,
+    ],
+    [
+      ['events', '--limit', 'x', ...org],
+      /^INVALID: limit must be a whole number from 1 to 500, not 'x'/,
+    ],
+    [['auth', 'invite', 'ada', ...org], /^INVALID: email must be an e-mail address, not 'ada'/],
+    [
+      ['auth', 'keys', 'create', 'ci', '--role', 'king', ...org],
+      /^INVALID: role must be one of guest, member, admin, owner, not 'king'/,
+    ],
+    [
+      ['auth', 'keys', 'create', 'ci', '--expires-in-days', '0', ...org],
+      /^INVALID: expiresInDays must be a whole number from 1 to 3650, not 0/,
+    ],
+    [
+      ['functions', 'rollback', 'a', '--version', 'x', ...org],
+      /^INVALID: version must be a whole number from 1, not 'x'/,
+    ],
+    [
+      ['placement', 'explain', '--runtime', 'foo', ...org],
+      /^INVALID: runtime must be wasm, microvm or container, not 'foo'/,
     ],
   ]
   for (const [argv, message] of cases) {
@@ -470,6 +500,19 @@ test('CP-10 Ctrl-C ends a waiting command with 130 and no explanation', async (t
   assert.doesNotMatch(run.err, /INTERNAL/)
 })
 
+test('CP-9 Ctrl-C ends a waiting sign-in with 130 and blames no engine', async (t) => {
+  const { ccp, stub } = await bed(t)
+  const stop = new AbortController()
+  stub.before = () => {
+    stop.abort(new Interrupted('interrupted'))
+    return true
+  }
+  const { code, err } = await ccp(['auth', 'login'], { signal: stop.signal })
+  assert.equal(code, 130)
+  assert.match(err, /interrupted$/m)
+  assert.doesNotMatch(err, /NOT_AN_ENGINE/)
+})
+
 test('CP-10 completion proposes commands and flags for what was typed', async (t) => {
   const { ccp } = await bed(t)
   const next = async (...words: string[]): Promise<string[]> =>
@@ -477,6 +520,8 @@ test('CP-10 completion proposes commands and flags for what was typed', async (t
   assert.deepEqual(await next('nod'), ['nodes'])
   assert.deepEqual(await next('nodes', 'set-'), ['set-tier', 'set-draining'])
   assert.ok((await next('functions', 'deploy', '--')).includes('--allow-community'))
+  assert.deepEqual(await next('completion', 'b'), ['bash'])
+  assert.deepEqual(await next('nodes', 'set-draining', 'a', 'o'), ['on', 'off'])
   assert.match((await ccp(['completion', 'bash'])).out, /complete -o default -F _ccp ccp/)
   assert.equal((await ccp(['completion', 'tcsh'])).code, 2)
 })
@@ -494,4 +539,5 @@ test('columns start at the same place whatever their styles; times read as peopl
   assert.equal(ago(new Date(now - 90_000).toISOString(), now), '1 min 30 s ago')
   assert.equal(ago(new Date(now - 5_400).toISOString(), now), '5 s ago')
   assert.equal(ago(new Date(now + 86_400_000).toISOString(), now), 'in 1 d')
+  assert.equal(ago(new Date(now + 7 * 86_400_000 - 40).toISOString(), now), 'in 7 d')
 })

@@ -111,7 +111,15 @@ export function checkInput(schema: z.ZodType | undefined, input: unknown): void 
   const [first = 'the input is invalid', ...also] = result.error.issues.map((issue) =>
     describeIssue(issue, input),
   )
-  throw new AppError('INVALID', first, { details: { also } })
+  const next = flagHint(result.error.issues[0]?.path[0])
+  throw new AppError('INVALID', first, { details: { also, ...(next && { next }) } })
+}
+
+/** The contract's name of a field is not always the flag's. */
+function flagHint(field: PropertyKey | undefined): string | undefined {
+  // The one field of two words that no flag sets.
+  if (typeof field !== 'string' || field === 'nodeId' || !/[A-Z]/.test(field)) return undefined
+  return `The flag is --${field.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 }
 
 function describeIssue(issue: z.core.$ZodIssue, input: unknown): string {

@@ -158,5 +158,6 @@ export function summary(explained: readonly Explained[], work: Workload): string
   if (fitting > 0) return `${fitting} of ${explained.length} nodes can run this now`
   const { node, fit } = first
   const why = fit.ok ? '' : fit.message
+  if (explained.length === 1) return `the only node, ${node.nodeId}, cannot run this: ${why}`
   return `none of ${explained.length} nodes can run this; the nearest is ${node.nodeId}: ${why}`
 }

@@ -12,6 +12,9 @@ type Flags = CommonFlags & {
   readonly allowCommunity?: boolean
 }
 
+/** Else a machine that did nothing for a second looks full for good. */
+const IDLE_GIVES_WAY = 'What idle functions hold counts as taken, but gives way to an invocation'
+
 export const explain = buildCommand<Flags, [name?: string], Cli>({
   docs: docs({
     brief: 'Show each node with the first check that it fails for a workload',
@@ -61,5 +64,7 @@ export const explain = buildCommand<Flags, [name?: string], Cli>({
         node.message ?? '',
       ]),
     )
+    const full = verdict.nodes.some(({ check }) => check === 'cpu' || check === 'memory')
+    if (!verdict.placeable && full) this.out.note(`  → ${IDLE_GIVES_WAY}`)
   },
 })

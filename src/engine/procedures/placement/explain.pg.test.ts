@@ -72,7 +72,7 @@ test('PL-3 of a deployed function by its name, over REST; an unknown one is NOT_
   const found = (await (await get('name=hello')).json()) as { summary: string }
   assert.equal(
     found.summary,
-    'none of 1 nodes can run this; the nearest is node-a1: 5000 millicores are wanted, 4000 of 4000 are free',
+    'the only node, node-a1, cannot run this: 5000 millicores are wanted, 4000 of 4000 are free',
   )
   assert.equal((await get('name=nothing')).status, 404)
   assert.equal((await get('cpuMillis=99')).status, 400)
