@@ -197,3 +197,13 @@ test('AC-5 an invitation is taken through its page', async (t) => {
   await again.submit({ name: 'Olive', ...person })
   assert.match(again.message().text, /was used.*ask for a new one/)
 })
+
+test('every page names an icon that is there: a browser would ask for another and be refused', async (t) => {
+  const world = await makeWorld(t)
+  for (const path of ['/', '/sign-in', '/setup', '/invitation', '/device', '/docs']) {
+    const icon = /<link rel="icon" href="([^"]+)"/.exec(await (await world.fetch(path)).text())?.[1]
+    assert.ok(icon, path)
+    const answer = await world.fetch(icon)
+    assert.deepEqual([answer.status, answer.headers.get('content-type')], [200, 'image/svg+xml'])
+  }
+})

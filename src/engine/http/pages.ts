@@ -22,6 +22,7 @@ const PAGES: Readonly<Record<string, string>> = {
   '/setup': 'setup.html',
   '/invitation': 'invitation.html',
   '/device': 'device.html',
+  '/assets/icon.svg': 'icon.svg',
   '/assets/pages.css': 'pages.css',
   '/assets/pages.js': 'pages.js',
 }
@@ -29,6 +30,7 @@ const PAGES: Readonly<Record<string, string>> = {
 const TYPES: Readonly<Record<string, string>> = {
   html: 'text/html; charset=utf-8',
   css: 'text/css; charset=utf-8',
+  svg: 'image/svg+xml',
   js: 'text/javascript; charset=utf-8',
 }
 

@@ -19,6 +19,14 @@ async function call(method, path, body) {
   throw Object.assign(new Error(`${why}.${next}`), { status: response.status })
 }
 
+// The form did its work and would only be refused again.
+function finished(id, text) {
+  document.querySelector(`#${id}`).hidden = true
+  const after = document.querySelector('#next')
+  if (after) after.hidden = false
+  say(text)
+}
+
 function onSubmit(id, act) {
   const form = document.querySelector(`#${id}`)
   form?.addEventListener('submit', (event) => {
@@ -49,7 +57,7 @@ for (const id of ['setup', 'invitation'])
     const token = location.hash.slice(1)
     await call('POST', `/${id}`, { token, ...fields })
     history.replaceState(null, '', location.pathname)
-    say('The account is made and you are signed in.')
+    finished(id, 'The account is made and you are signed in.')
   })
 
 const code = document.querySelector('#device input[name=code]')
@@ -63,5 +71,22 @@ onSubmit('device', async (fields, choice) => {
   }
   await call('GET', `/api/auth/device?user_code=${encodeURIComponent(userCode)}`)
   await call('POST', `/api/auth/device/${choice === 'deny' ? 'deny' : 'approve'}`, { userCode })
-  say(choice === 'deny' ? 'The terminal was refused.' : 'The terminal is signed in.')
+  finished('device', choice === 'deny' ? 'The terminal was refused.' : 'The terminal is signed in.')
 })
+
+onSubmit('sign-out', async () => {
+  await call('POST', '/api/auth/sign-out', {})
+  location.assign('/')
+})
+
+async function showWho(who) {
+  const session = await call('GET', '/api/auth/get-session')
+  if (!session?.user) return
+  who.textContent = session.user.name
+  document.querySelector('#origin').textContent = location.origin
+  for (const part of document.querySelectorAll('[data-when]'))
+    part.hidden = part.dataset.when === 'out'
+}
+
+const who = document.querySelector('#who')
+if (who) showWho(who).catch((error) => say(error.message, true))
