@@ -22,6 +22,7 @@ import { systemClock, type Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { newId } from '#lib/id.ts'
 import { silentLogger, type Logger } from '#lib/log.ts'
+import type { Loop } from '#lib/loop.ts'
 import { seededRandom } from '#lib/random.ts'
 import { insertOrgKey } from '#store/auth-keys.ts'
 import type { Store } from '#store/connect.ts'
@@ -43,8 +44,10 @@ export type WorldOptions = {
   /** Where people reach the engine, as it is told; requests still go to the port it listens on. */
   publicUrl?: string
   /** Built when the rest of the engine is there; stand-ins unless given. */
-  gateway?: (engine: EngineWithout<'gateway' | 'invoker'>) => Gateway | Promise<Gateway>
-  invoker?: (engine: EngineWithout<'invoker'>) => Invoker | Promise<Invoker>
+  gateway?: (engine: EngineWithout<'gateway' | 'invoker' | 'loops'>) => Gateway | Promise<Gateway>
+  invoker?: (engine: EngineWithout<'invoker' | 'loops'>) => Invoker | Promise<Invoker>
+  /** What the engine tells the status of; the test starts and stops them. */
+  loops?: readonly Loop[]
 }
 export type EngineWithout<K extends keyof Engine> = Omit<Engine, K>
 
@@ -98,7 +101,7 @@ export async function makeWorld(t: Scope, options: WorldOptions = {}): Promise<W
   const auth = await createAuth({ db, clock, random, log, config, url: publicUrl, secret })
   const ended: World['ended'] = []
   let wakes = 0
-  const base: EngineWithout<'gateway' | 'invoker'> = {
+  const base: EngineWithout<'gateway' | 'invoker' | 'loops'> = {
     id: newId('eng', clock.now(), random),
     version: '0.0.0-test',
     config,
@@ -122,7 +125,7 @@ export async function makeWorld(t: Scope, options: WorldOptions = {}): Promise<W
   }
   const gateway = await (options.gateway?.(base) ?? standInGateway(ended))
   const invoker = await (options.invoker?.({ ...base, gateway }) ?? standInInvoker(() => wakes++))
-  const engine: Engine = { ...base, gateway, invoker }
+  const engine: Engine = { ...base, gateway, invoker, loops: options.loops ?? [] }
   server.serve(createListener(engine, () => server.stopping()))
   return {
     engine,

@@ -23,7 +23,6 @@ import { createMetrics } from '#engine/metrics.ts'
 import { RateLimit } from '#engine/rate-limit.ts'
 import { systemClock as clock } from '#lib/clock.ts'
 import { AppError, messageOf } from '#lib/error.ts'
-import { newId } from '#lib/id.ts'
 import { createLogger, type Logger } from '#lib/log.ts'
 import { Loop } from '#lib/loop.ts'
 import { systemRandom as random } from '#lib/random.ts'
@@ -34,6 +33,7 @@ import { releaseKeysOfEngine } from '#store/idempotency.ts'
 import { openKeyring } from '#store/keyring.ts'
 import { migrate } from '#store/migrate.ts'
 import {
+  engineIdOf,
   lockStateFolder,
   openStateFolder,
   statePath,
@@ -106,7 +106,7 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
   )
   const lock = lockStateFolder(folder, { clock, program: 'clutch-engine' })
   undo.push(() => lock.release())
-  const id = await engineId(folder)
+  const id = await engineIdOf(folder, { clock, random })
   const version = await ownVersion()
   const target = await openDatabase(config, folder, { log, undo })
   for (const name of await migrate(target)) log.info({ migration: name }, 'migrated')
@@ -145,8 +145,15 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
   const invoker = createInvoker({ id, db, blobs, clock, random, log, metrics, gateway })
   const rateLimit = new RateLimit(limitsOf(config), clock)
   const parts = { id, version, config, clock, random, log, metrics, rateLimit }
-  const engine: Engine = { ...parts, db, keyring, blobs, auth, gateway, invoker }
-  startLoops(engine, gateway, undo)
+  const loops = loopsOf({ ...parts, db, blobs, auth, invoker }, gateway)
+  for (const loop of loops) loop.start()
+  undo.push(async () => {
+    await Promise.all(loops.map((loop) => loop.stop()))
+    await invoker.stop()
+    await auth.keys.flush()
+  })
+  const own = { ...parts, db, keyring, blobs, auth, gateway, invoker }
+  const engine: Engine = { ...own, loops: [...loops, ...gateway.loops] }
   if (config.dev) await writeDevKey(engine, folder)
   await sayOwnerLink(auth)
   if (signal.aborted) return
@@ -162,23 +169,17 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
   process.stdout.write(`${JSON.stringify(ready)}\n`)
 }
 
-function startLoops(engine: Engine, gateway: RunningGateway, undo: Undo[]): void {
-  const { invoker, auth } = engine
-  const loops = [
-    livenessLoop({ ...engine, engineId: engine.id, gateway }),
-    slotsLoop(engine),
-    historyLoop(engine),
-    historyPruneLoop(engine),
-    pruneLoop(engine),
-    new Loop(auth.keys.loop(), engine),
-  ]
-  for (const loop of loops) loop.start()
-  undo.push(async () => {
-    await Promise.all(loops.map((loop) => loop.stop()))
-    await invoker.stop()
-    await auth.keys.flush()
-  })
-}
+const loopsOf = (
+  engine: Omit<Engine, 'keyring' | 'gateway' | 'loops'>,
+  gateway: RunningGateway,
+): Loop[] => [
+  livenessLoop({ ...engine, engineId: engine.id, gateway }),
+  slotsLoop(engine),
+  historyLoop(engine),
+  historyPruneLoop(engine),
+  pruneLoop(engine),
+  new Loop(engine.auth.keys.loop(), engine),
+]
 
 const limitsOf = (config: EngineConfig): ConstructorParameters<typeof RateLimit>[0] => ({
   enroll: config.enrollsPerMinute,
@@ -202,16 +203,6 @@ async function openDatabase(
   undo.push(() => embedded.stop())
   log.info({ pid: embedded.pid, adopted: embedded.adopted }, 'the embedded database runs')
   return embedded.target
-}
-
-/** The engine's own id: made at its first start on this state folder. */
-async function engineId(folder: StateFolder): Promise<string> {
-  const path = join(folder.root, 'engine-id')
-  const known = (await readIfThere(path))?.trim()
-  if (known !== undefined && /^eng_[0-9a-z]{26}$/.test(known)) return known
-  const id = newId('eng', clock.now(), random)
-  await writeFile(path, `${id}\n`, { mode: 0o644 })
-  return id
 }
 
 async function writeDevKey(engine: Engine, folder: StateFolder): Promise<void> {

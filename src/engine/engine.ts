@@ -4,6 +4,7 @@ import type { Blobs } from '#store/blobs.ts'
 import type { Store } from '#store/connect.ts'
 import type { Clock } from '#lib/clock.ts'
 import type { Logger } from '#lib/log.ts'
+import type { Loop } from '#lib/loop.ts'
 import type { Random } from '#lib/random.ts'
 import type { EngineConfig } from '#engine/config.ts'
 import type { Auth } from '#engine/auth.ts'
@@ -28,4 +29,6 @@ export type Engine = {
   auth: Auth
   gateway: Gateway
   invoker: Invoker
+  /** All that run, for their status (rule 7). */
+  loops: readonly Loop[]
 }

@@ -7,6 +7,10 @@ export type Metrics = {
   http: Counter<'route' | 'code'>
   /** Calls of procedures: seconds by procedure and code (`OK` or an error's). */
   calls: Histogram<'procedure' | 'code'>
+  /** 1 while the last pass of the loop failed, else 0. */
+  loopFailing: Gauge<'loop'>
+  /** How long the last pass of the loop took. */
+  loopSeconds: Gauge<'loop'>
   /** Live sessions of nodes on this engine. */
   sessions: Gauge
   /** Decisions of placement: `placed`, `waited`, `no-node`. */
@@ -29,15 +33,15 @@ export function createMetrics({ ofProcess = false } = {}): Metrics {
     new Counter({ name: `clutch_${name}`, help, labelNames, registers })
   const histogram = <L extends string>(name: string, help: string, labelNames: L[]): Histogram<L> =>
     new Histogram({ name: `clutch_${name}`, help, labelNames, registers, buckets: CALL_SECONDS })
+  const gauge = <L extends string>(name: string, help: string, labelNames: L[]): Gauge<L> =>
+    new Gauge({ name: `clutch_${name}`, help, labelNames, registers })
   return {
     registry,
     http: counter('http_requests_total', 'Answered HTTP requests', ['route', 'code']),
     calls: histogram('call_seconds', 'Calls of procedures', ['procedure', 'code']),
-    sessions: new Gauge({
-      name: 'clutch_sessions',
-      help: 'Live sessions of nodes on this engine',
-      registers,
-    }),
+    loopFailing: gauge('loop_failing', '1 while the last pass of the loop failed', ['loop']),
+    loopSeconds: gauge('loop_pass_seconds', 'Wall time of the last pass of the loop', ['loop']),
+    sessions: gauge('sessions', 'Live sessions of nodes on this engine', []),
     placements: counter('placements_total', 'Decisions of placement', ['outcome']),
     invocations: counter('invocations_total', 'Ended invocations of functions', ['outcome']),
     invocationSeconds: histogram('invocation_seconds', 'Wall time of invocations', []),

@@ -99,6 +99,35 @@ test('a loop passes periodically, coalesces wakes, reports failures and stops', 
   assert.equal(loop.status.passes, 3)
 })
 
+test('a loop that fails says so once, and once when it succeeds again', async () => {
+  const clock = fakeClock()
+  const lines: string[] = []
+  const log = createLogger('test', 'info', { write: (line: string) => void lines.push(line) })
+  let fault: string | undefined = 'away'
+  const pass = async (): Promise<Record<string, unknown>> => {
+    if (fault !== undefined) throw new Error(fault)
+    return {}
+  }
+  const loop = new Loop({ name: 'x', everyMs: 1_000, pass }, { clock, log })
+  loop.start()
+  await clock.advance(5_000)
+  fault = 'full'
+  await clock.advance(5_000)
+  fault = undefined
+  await clock.advance(5_000)
+  const said = lines.map((line) => JSON.parse(line) as { msg: string; err?: { message: string } })
+  assert.deepEqual(
+    said.map(({ msg, err }) => [msg, err?.message]),
+    [
+      ['passes fail', 'away'],
+      ['passes fail', 'full'],
+      ['passes succeed again', undefined],
+    ],
+  )
+  assert.equal(loop.status.failures, 11)
+  await loop.stop()
+})
+
 test('secrets are redacted from logs by their names', () => {
   let out = ''
   const log = createLogger('t', 'info', { write: (line: string) => void (out += line) })

@@ -14,8 +14,11 @@ export type LoopStatus = {
   name: string
   passes: number
   failures: number
+  /** How long the last pass took. */
   lastMs: number | null
+  /** What the last pass that succeeded answered. */
   last: Record<string, unknown> | null
+  /** Why the last pass failed; null when it did not. */
   error: string | null
 }
 
@@ -73,11 +76,15 @@ export class Loop {
     const began = this.#clock.monotonic()
     try {
       this.status.last = await this.#spec.pass(this.#stop.signal)
+      if (this.status.error !== null) this.#log.info('passes succeed again')
       this.status.error = null
     } catch (error) {
-      this.status.error = messageOf(error)
+      const told = messageOf(error)
+      // Said once: while the store is away every pass fails, and a line each would bury what else happens.
+      if (told !== this.status.error && !this.#stop.signal.aborted)
+        this.#log.error({ err: error }, 'passes fail')
+      this.status.error = told
       this.status.failures++
-      if (!this.#stop.signal.aborted) this.#log.error({ err: error }, 'a pass failed')
     }
     this.status.passes++
     this.status.lastMs = this.#clock.monotonic() - began

@@ -25,19 +25,19 @@ export type SessionEndsDeps = {
 
 export class SessionEnds {
   readonly #deps: SessionEndsDeps
-  readonly #loop: Loop
+  readonly loop: Loop
   #waiting: Ended[] = []
 
   constructor(deps: SessionEndsDeps) {
     this.#deps = deps
-    this.#loop = new Loop(
+    this.loop = new Loop(
       { name: 'session-ends', everyMs: RETRY_MS, pass: () => this.flush() },
       deps,
     )
   }
 
   start(): void {
-    this.#loop.start()
+    this.loop.start()
   }
 
   add(session: NodeSession, end: SessionEnd): void {
@@ -45,7 +45,7 @@ export class SessionEnds {
     // A replaced session is over by the newer one's rows.
     if (end.reason === 'replaced') return
     this.#waiting.push({ nodeRecordId, epoch, nodeId, end })
-    this.#loop.wake()
+    this.loop.wake()
   }
 
   /** Writes everything that waits. Rejects when the store is away; nothing is lost then. */
@@ -61,7 +61,7 @@ export class SessionEnds {
   }
 
   async stop(): Promise<void> {
-    await this.#loop.stop()
+    await this.loop.stop()
     await this.flush()
   }
 

@@ -153,6 +153,11 @@ export class RunningGateway implements Gateway {
     this.#seen.start()
   }
 
+  /** Its own, for their status. */
+  get loops(): readonly Loop[] {
+    return [this.#ends.loop, this.#seen]
+  }
+
   get port(): number {
     return this.#listening?.port ?? 0
   }

@@ -30,22 +30,32 @@ export async function serveReady(
   })
 }
 
-/** For this machine, and for members of the platform's org: numbers tell about tenants. */
 export async function serveMetrics(res: ServerResponse, context: HttpContext): Promise<void> {
-  const { engine, ip, headers } = context
-  // A proxy on this machine that we were not told of speaks for everybody.
-  const proxied = headers['x-forwarded-for'] !== undefined || headers.forwarded !== undefined
-  const local = (ip === '127.0.0.1' || ip === '::1') && !proxied
-  if (!local) await refuseOthers(context)
-  engine.metrics.sessions.set(engine.gateway.sessions())
-  const body = await engine.metrics.registry.metrics()
-  send(res, 200, { type: engine.metrics.registry.contentType, body })
+  await refuseOthers(context)
+  const { metrics, gateway, loops } = context.engine
+  metrics.sessions.set(gateway.sessions())
+  for (const { status } of loops) {
+    metrics.loopFailing.labels(status.name).set(status.error === null ? 0 : 1)
+    metrics.loopSeconds.labels(status.name).set((status.lastMs ?? 0) / 1000)
+  }
+  const body = await metrics.registry.metrics()
+  send(res, 200, { type: metrics.registry.contentType, body })
 }
 
-async function refuseOthers({ engine, headers }: HttpContext): Promise<void> {
+/** What each loop did last, and why it fails if it does. */
+export async function serveLoops(res: ServerResponse, context: HttpContext): Promise<void> {
+  await refuseOthers(context)
+  sendJson(res, 200, { loops: context.engine.loops.map(({ status }) => status) })
+}
+
+/** For this machine, and for members of the platform's org: numbers tell about tenants. */
+async function refuseOthers({ engine, ip, headers }: HttpContext): Promise<void> {
+  // A proxy on this machine that we were not told of speaks for everybody.
+  const proxied = headers['x-forwarded-for'] !== undefined || headers.forwarded !== undefined
+  if ((ip === '127.0.0.1' || ip === '::1') && !proxied) return
   const caller = await resolveCaller(engine, headers)
   if (caller.orgs.some((org) => org.slug === PLATFORM_SLUG)) return
-  throw new AppError('FORBIDDEN', 'Metrics are for members of the platform organization', {
+  throw new AppError('FORBIDDEN', 'This is for members of the platform organization', {
     details: { reason: 'NOT_A_MEMBER', next: 'Send an API key of the platform organization' },
   })
 }

@@ -8,6 +8,9 @@ import { BODY_MAX } from '#engine/http/body.ts'
 import { createListener } from '#engine/http/serve.ts'
 import { listenHttp } from '#engine/http/listen.ts'
 import { systemClock } from '#lib/clock.ts'
+import { fakeClock } from '#lib/fake-clock.ts'
+import { silentLogger } from '#lib/log.ts'
+import { Loop } from '#lib/loop.ts'
 import { makeWorld, type World } from '#test/world.ts'
 
 const orgId = 'platform'
@@ -261,19 +264,40 @@ test('OP-6 /health says that it lives, /ready that it serves', async (t) => {
   assert.equal(await head.text(), '')
 })
 
-test('000-76 /metrics is for this machine and for the platform org', async (t) => {
-  const world = await makeWorld(t, { config: { trustedProxies: ['127.0.0.1'] } })
-  const acme = await world.makeOrg('acme')
-  const get = async (headers: Record<string, string>): Promise<number> =>
-    (await world.fetch('/metrics', { headers })).status
-  const far = { 'x-forwarded-for': '203.0.113.7' }
-  const plain = await makeWorld(t)
-  const untold = await plain.fetch('/metrics', { headers: far })
-  assert.equal(untold.status, 401, 'a proxy here that we were not told of')
-  assert.equal(await get({}), 200)
-  assert.equal(await get(far), 401)
-  assert.equal(await get({ ...far, 'x-api-key': await world.orgKey('owner', acme) }), 403)
-  assert.equal(await get({ ...far, 'x-api-key': await world.orgKey('guest') }), 200)
+for (const path of ['/metrics', '/loops'])
+  test(`000-76 OP-6 ${path} is for this machine and for the platform org`, async (t) => {
+    const world = await makeWorld(t, { config: { trustedProxies: ['127.0.0.1'] } })
+    const acme = await world.makeOrg('acme')
+    const get = async (headers: Record<string, string>): Promise<number> =>
+      (await world.fetch(path, { headers })).status
+    const far = { 'x-forwarded-for': '203.0.113.7' }
+    const plain = await makeWorld(t)
+    const untold = await plain.fetch(path, { headers: far })
+    assert.equal(untold.status, 401, 'a proxy here that we were not told of')
+    assert.equal(await get({}), 200)
+    assert.equal(await get(far), 401)
+    assert.equal(await get({ ...far, 'x-api-key': await world.orgKey('owner', acme) }), 403)
+    assert.equal(await get({ ...far, 'x-api-key': await world.orgKey('guest') }), 200)
+  })
+
+test('OP-6 /loops tells what each loop did last and why one fails; /metrics says which fails', async (t) => {
+  const deps = { clock: fakeClock(), log: silentLogger }
+  const good = new Loop({ name: 'good', everyMs: 1_000, pass: async () => ({ swept: 3 }) }, deps)
+  const pass = (): Promise<never> => Promise.reject(new Error('no room'))
+  const bad = new Loop({ name: 'bad', everyMs: 1_000, pass }, deps)
+  const world = await makeWorld(t, { loops: [good, bad] })
+  for (const loop of [good, bad]) loop.start()
+  t.after(() => Promise.all([good.stop(), bad.stop()]))
+  await deps.clock.advance(0)
+  assert.deepEqual(await json(await world.fetch('/loops')), {
+    loops: [
+      { name: 'good', passes: 1, failures: 0, lastMs: 0, last: { swept: 3 }, error: null },
+      { name: 'bad', passes: 1, failures: 1, lastMs: 0, last: null, error: 'no room' },
+    ],
+  })
+  const metrics = await (await world.fetch('/metrics')).text()
+  assert.match(metrics, /^clutch_loop_failing\{loop="good"\} 0$/m)
+  assert.match(metrics, /^clutch_loop_failing\{loop="bad"\} 1$/m)
 })
 
 /** Sends raw bytes and answers all that comes back until the peer ends. */

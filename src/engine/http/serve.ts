@@ -6,7 +6,7 @@ import { toContractError } from '#engine/kernel-errors.ts'
 import { SECURITY_HEADERS, sendError } from '#engine/http/answer.ts'
 import { createApi, type Api } from '#engine/http/api.ts'
 import { createDocs, type Docs } from '#engine/http/docs.ts'
-import { serveHealth, serveMetrics, serveReady } from '#engine/http/health.ts'
+import { serveHealth, serveLoops, serveMetrics, serveReady } from '#engine/http/health.ts'
 import { serveAuth, serveJoin } from '#engine/http/identity.ts'
 import { servePage } from '#engine/http/pages.ts'
 import { ipOf, pathOf, refuseForged, requestIdOf } from '#engine/http/request.ts'
@@ -66,6 +66,7 @@ async function dispatch(parts: Parts, context: HttpContext, exchange: Exchange):
   if (path === '/health') serveHealth(res)
   else if (path === '/ready') await serveReady(res, context, parts.stopping())
   else if (path === '/metrics') await serveMetrics(res, context)
+  else if (path === '/loops') await serveLoops(res, context)
   else return (await parts.docs.serve(res, path)) || servePage(res, path)
   return true
 }
@@ -92,7 +93,7 @@ function fail(
   sendError(res, told, req.url?.startsWith('/rpc/') ? 'rpc' : 'rest')
 }
 
-const FAMILIES = ['rpc', 'v1', 'api', 'docs', 'assets', 'health', 'ready', 'metrics']
+const FAMILIES = ['rpc', 'v1', 'api', 'docs', 'assets', 'health', 'ready', 'metrics', 'loops']
 
 function observe(req: IncomingMessage, res: ServerResponse, context: HttpContext): void {
   const { engine, requestId, ip } = context
