@@ -16,6 +16,7 @@ import {
   SubjectAlternativeNameExtension,
   X509CertificateGenerator,
 } from '@peculiar/x509'
+import { CERTIFICATE_MS } from '#core/node/limits.ts'
 import type { Instant } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import type { Random } from '#lib/random.ts'
@@ -44,11 +45,10 @@ export type NodeCertificate = NodeIdentity & {
 
 export type IssuedCertificate = { der: Buffer; pem: string; notAfter: Instant }
 
-export const CERTIFICATE_TTL_MS = 24 * 3_600_000
 /** Begins this long before it is issued: clocks of other people's machines. */
-export const CERTIFICATE_BACKDATE_MS = 10 * 60_000
+const CERTIFICATE_BACKDATE_MS = 10 * 60_000
 /** One of ours is some 400 bytes. */
-export const CERTIFICATE_BYTES_MAX = 4 * 1024
+const CERTIFICATE_BYTES_MAX = 4 * 1024
 const SERIAL_BYTES = 16
 const ID_PART = /^[A-Za-z0-9_-]{1,64}$/
 const SPIFFE =
@@ -68,7 +68,7 @@ export async function issueCertificate(request: IssueRequest): Promise<IssuedCer
   const { authority, publicKey, orgId, nodeId, generation, now, random } = request
   if (!ID_PART.test(orgId) || !ID_PART.test(nodeId) || !Number.isSafeInteger(generation))
     throw new Error(`no SPIFFE id from org '${orgId}', node '${nodeId}', generation ${generation}`)
-  const notAfter = Math.floor((now + CERTIFICATE_TTL_MS) / 1000) * 1000 // X.509 knows whole seconds
+  const notAfter = Math.floor((now + CERTIFICATE_MS) / 1000) * 1000 // X.509 knows whole seconds
   const serial = random.bytes(SERIAL_BYTES)
   serial[0] = ((serial[0] ?? 0) & 0x7f) | 0x40 // positive, and of full length
   const certificate = await X509CertificateGenerator.create({

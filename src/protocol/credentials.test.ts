@@ -3,11 +3,11 @@ import assert from 'node:assert/strict'
 import { X509Certificate, generateKeyPairSync } from 'node:crypto'
 import { suite, test } from 'node:test'
 import fc from 'fast-check'
+import { CERTIFICATE_MS } from '#core/node/limits.ts'
 import { sha256Hex } from '#lib/bytes.ts'
 import { AppError } from '#lib/error.ts'
 import { seededRandom } from '#lib/random.ts'
 import {
-  CERTIFICATE_TTL_MS,
   issueCertificate,
   parseCertificate,
   verifyCertificate,
@@ -279,7 +279,7 @@ suite('certificate', () => {
 
   test('ND-5 a certificate says org, node, generation and key for 24 hours', async () => {
     const { der, pem, notAfter } = await issueCertificate(request)
-    assert.equal(notAfter, NOW + CERTIFICATE_TTL_MS)
+    assert.equal(notAfter, NOW + CERTIFICATE_MS)
     const { notBefore, ...said } = verifyCertificate(der, expected)
     assert.deepEqual(said, {
       orgId: 'org_7',
@@ -307,7 +307,7 @@ suite('certificate', () => {
       ['CERTIFICATE_MALFORMED', rootSigned, {}], // signed by the authority, but says nothing of a node
       ['CERTIFICATE_OTHER_KEY', der, { peer: engine.publicKey }],
       ['CERTIFICATE_NOT_YET_VALID', der, { now: NOW - HOUR }],
-      ['CERTIFICATE_EXPIRED', der, { now: NOW + CERTIFICATE_TTL_MS }],
+      ['CERTIFICATE_EXPIRED', der, { now: NOW + CERTIFICATE_MS }],
       ['CERTIFICATE_MALFORMED', Buffer.concat([der, Buffer.of(0)]), {}],
       ['CERTIFICATE_MALFORMED', Buffer.from((await issueCertificate(request)).pem), {}],
       ['CERTIFICATE_MALFORMED', Buffer.alloc(10_000, 0x30), {}],

@@ -3,9 +3,10 @@ import dgram from 'node:dgram'
 import { Module } from 'node:module'
 import net from 'node:net'
 import { after, suite, test } from 'node:test'
+import { DIAL_TIMEOUT_MS } from '#core/node/limits.ts'
 import { systemClock as clock } from '#lib/clock.ts'
 import { systemRandom } from '#lib/random.ts'
-import { DIAL_MS, TCP_AFTER_MS, dial, type Dialled } from '#protocol/dial.ts'
+import { TCP_AFTER_MS, dial, type Dialled } from '#protocol/dial.ts'
 import { createIdentity } from '#protocol/identity.ts'
 import type { ListenOptions, Listener, Pipe } from '#protocol/pipe.ts'
 import { type dialQuic, listenQuic, quicAvailability } from '#protocol/quic-pipe.ts'
@@ -79,7 +80,7 @@ suite('dial', () => {
     ).others
     assert.equal(transport, 'quic')
     assert.match(reason, /no answer within \d+ ms, when the other answered/)
-    assert.ok(ms >= TCP_AFTER_MS - 50 && ms < DIAL_MS, `${ms} ms`)
+    assert.ok(ms >= TCP_AFTER_MS - 50 && ms < DIAL_TIMEOUT_MS, `${ms} ms`)
   })
 
   test('ND-4 a dial that nobody answers is dropped after 3 s, naming each way', async () => {
@@ -91,7 +92,7 @@ suite('dial', () => {
     silent.close()
     socket.close()
     assert.equal(dialled.outcome, 'failed')
-    assert.ok(ms >= DIAL_MS - 50 && ms < DIAL_MS + 1500, `${ms} ms`)
+    assert.ok(ms >= DIAL_TIMEOUT_MS - 50 && ms < DIAL_TIMEOUT_MS + 1500, `${ms} ms`)
     const { message } = dialled as { message: string }
     assert.match(message, new RegExp(`cannot reach ${HOST}:${port} \\(.*QUIC: no answer on UDP`))
     assert.match(message, /TCP: no answer on TCP/)

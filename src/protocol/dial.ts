@@ -2,6 +2,7 @@
 //
 // A dead UDP port says nothing for 15 s, so TCP does not wait for QUIC to fail; where QUIC cannot run or has failed
 // already, TCP starts at once.
+import { DIAL_TIMEOUT_MS } from '#core/node/limits.ts'
 import type { Clock } from '#lib/clock.ts'
 import type { Identity } from '#protocol/identity.ts'
 import { LOST_RACE, type DialOptions, type Pipe, type Transport } from '#protocol/pipe.ts'
@@ -10,8 +11,6 @@ import { dialTls } from '#protocol/tls-pipe.ts'
 
 /** Head start of QUIC: a handshake over a bad mobile link takes about a second. */
 export const TCP_AFTER_MS = 1_500
-/** ND-4: a dial is dropped after this. */
-export const DIAL_MS = 3_000
 
 export type DialRequest = {
   host: string
@@ -38,7 +37,7 @@ const DIALS = { quic: dialQuic, tls: dialTls }
 
 /** Never rejects. `others` says why the preferred transport was not the one. */
 export async function dial(request: DialRequest): Promise<Dialled> {
-  const { clock, timeoutMs = DIAL_MS } = request
+  const { clock, timeoutMs = DIAL_TIMEOUT_MS } = request
   const [first = 'quic', second] = request.transports ?? (['quic', 'tls'] as const)
   const began = clock.monotonic()
   const spent = (): number => clock.monotonic() - began

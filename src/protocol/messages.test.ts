@@ -93,6 +93,7 @@ const samples: Record<string, [z.ZodType, Record<string, unknown>]> = {
     {
       t: 'invoke',
       id: 'inv_1',
+      functionId: 'fn_1',
       artifact: { sha256: 'ab'.repeat(32), bytes: 70_000 },
       memMb: 64,
       cpuMillis: 1000,

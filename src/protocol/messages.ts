@@ -150,6 +150,8 @@ export type FromEngine = z.infer<typeof FromEngine>
 export const InvokeHeader = z.object({
   t: z.literal('invoke'),
   id: text(64),
+  /** A child process serves one function: two functions with the same bytes, of two orgs even, never share one. */
+  functionId: text(64),
   artifact: z.object({ sha256: text(64), bytes: count }),
   memMb: count,
   cpuMillis: count,

@@ -158,6 +158,7 @@ async function runIn(parts: Parts, slot: Slot, attempt: Attempt): Promise<Run> {
       header: {
         t: 'invoke',
         id,
+        functionId: fn.id,
         artifact: { sha256: artifact.sha256, bytes: artifact.sizeBytes },
         memMb: fn.memMb,
         cpuMillis: fn.cpuMillis,

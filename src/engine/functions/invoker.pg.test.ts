@@ -126,11 +126,13 @@ test('000-48 000-58 000-60 000-61 the bytes travel inline, stdin in, stdout out,
     trust_tier: 'community',
   })
   const { header } = nodes.opened[0]!
+  const [slot] = await slotsOf(world)
   assert.deepEqual(
     { ...header, id: '', artifact: header.artifact.bytes },
     {
       t: 'invoke',
       id: '',
+      functionId: slot?.functionId,
       artifact: 200_000,
       memMb: 32,
       cpuMillis: 250,
@@ -139,7 +141,6 @@ test('000-48 000-58 000-60 000-61 the bytes travel inline, stdin in, stdout out,
       env: [['K', 'v']],
     },
   )
-  const [slot] = await slotsOf(world)
   assert.deepEqual([slot?.cpuMillis, slot?.memMb], [250, 32 + 64])
 })
 

@@ -71,6 +71,7 @@ const liveness = (
 const header = (id: string): InvokeHeader => ({
   t: 'invoke',
   id,
+  functionId: 'fn_1',
   artifact: { sha256: 'ab'.repeat(32), bytes: 1 },
   memMb: 64,
   cpuMillis: 100,

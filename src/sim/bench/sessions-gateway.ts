@@ -22,6 +22,7 @@ let gateway = await world.gateway({ unregisteredPerAddress: NODES })
 const HEADER: InvokeHeader = {
   t: 'invoke',
   id: 'inv_bench',
+  functionId: 'fn_bench',
   artifact: { sha256: 'ab'.repeat(32), bytes: 1 },
   memMb: 64,
   cpuMillis: 100,

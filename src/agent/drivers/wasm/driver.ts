@@ -45,8 +45,9 @@ export async function wasmDriver(deps: WasmDriverDeps): Promise<Driver> {
     serve: (header, stream) => serveInvocation({ clock, cache, pool }, header, stream),
     async check(signal): Promise<Checked> {
       try {
-        return await pool.with({ sha256: builtInHash, memMb: DIAG_MEM_MB }, (runner) =>
-          diag(runner, signal),
+        return await pool.with(
+          { functionId: 'diag.wasm', sha256: builtInHash, memMb: DIAG_MEM_MB },
+          (runner) => diag(runner, signal),
         )
       } catch (error) {
         return { ok: false, output: messageOf(error) }

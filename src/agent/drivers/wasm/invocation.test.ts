@@ -48,6 +48,7 @@ test('FN-8 invocations that arrive together ask for the artifact once', async (t
   const header: InvokeHeader = {
     t: 'invoke',
     id: 'inv_1',
+    functionId: 'fn_1',
     artifact,
     memMb: 16,
     cpuMillis: 100,

@@ -8,8 +8,8 @@ import { diag, diagArtifact } from '#agent/drivers/wasm/diag.ts'
 import { RunnerPool, type PoolDeps } from '#agent/drivers/wasm/runner-pool.ts'
 
 const artifact = diagArtifact()
-const one = { sha256: 'one', memMb: 16 }
-const two = { sha256: 'two', memMb: 16 }
+const one = { functionId: 'fn_1', sha256: 'one', memMb: 16 }
+const two = { functionId: 'fn_2', sha256: 'two', memMb: 16 }
 /** A guest of 16 MB and its runner. */
 const COST_MB = 80
 
@@ -41,13 +41,20 @@ test('FN-4 a runner is kept warm for its artifact and lent to one invocation at 
   assert.notEqual(await runners.with(two, pidOf), first)
 })
 
+test('FN-4 another function with the same bytes has a child of its own', async (t) => {
+  const runners = pool(t)
+  const first = await runners.with(one, pidOf)
+  assert.notEqual(await runners.with({ ...one, functionId: 'fn_other' }, pidOf), first)
+  assert.equal(await runners.with(one, pidOf), first)
+})
+
 test('FN-4 the runner idle longest makes room; when all are busy the next is refused', async (t) => {
   const runners = pool(t, { memMbMax: 2 * COST_MB })
   const first = await runners.with(one, pidOf)
   const second = await runners.with(two, pidOf)
   const before = processAt(first)
   assert.ok(before)
-  await runners.with({ sha256: 'three', memMb: 16 }, async () => {
+  await runners.with({ functionId: 'fn_3', sha256: 'three', memMb: 16 }, async () => {
     assert.ok(isGone(before))
     assert.equal(await runners.with(two, pidOf), second)
     await runners.with(two, async () => {

@@ -1,4 +1,4 @@
-// Runners of this node: processes, each bound to one artifact, kept warm between invocations.
+// Runners of this node: processes, each bound to one function's artifact, kept warm between invocations.
 //
 // Invariants
 // 1. A runner is lent to one invocation at a time, and comes back idle or dead.
@@ -27,7 +27,7 @@ export type PoolDeps = {
   artifact(sha256: string): Promise<Uint8Array>
 }
 
-export type Bound = { sha256: string; memMb: number }
+export type Bound = { functionId: string; sha256: string; memMb: number }
 type Entry = { key: string; runner: Runner; memMb: number; busy: boolean; expire: Cancel }
 
 export class RunnerPool {
@@ -173,7 +173,7 @@ export class RunnerPool {
   }
 }
 
-const keyOf = ({ sha256, memMb }: Bound): string => `${sha256}/${memMb}`
+const keyOf = ({ functionId, sha256, memMb }: Bound): string => `${functionId}/${sha256}/${memMb}`
 
 const unavailable = (reason: string, message: string): AppError =>
   new AppError('UNAVAILABLE', message, { details: { reason } })
