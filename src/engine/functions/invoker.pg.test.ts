@@ -219,7 +219,7 @@ test('D43 no enrolled node could run it: no-node at once, in the words of explai
   assert.equal(refused.reason, 'no-node')
   const { summary } = await client.compute.placement.explain({ orgId: ORG, name: 'hello' })
   assert.equal(refused.error, summary)
-  assert.match(summary, /node-a1: it is a community node/)
+  assert.match(summary, /node-a1, cannot run this: it is a community node/)
   assert.ok(Date.now() - began < 5_000)
 })
 
