@@ -6,9 +6,10 @@ import { effectiveTier, heartbeatMs } from '#core/node/node.ts'
 test('D18 beats follow the fleet: an engine receives at most 1,000 a second up to 10,000 nodes', () => {
   const sizes = { small: FLEET_SMALL, medium: FLEET_MEDIUM }
   const beat = (sessions: number): number => heartbeatMs(sessions, HEARTBEAT_MS, sizes)
-  assert.deepEqual([0, 999, 1_000, 4_999, 5_000, 10_000].map(beat), [
-    1_000, 1_000, 5_000, 5_000, 10_000, 10_000,
-  ])
+  assert.deepEqual(
+    [0, 999, 1_000, 4_999, 5_000, 10_000].map(beat),
+    [1_000, 1_000, 5_000, 5_000, 10_000, 10_000],
+  )
   for (let sessions = 1; sessions <= 10_000; sessions += 7)
     assert.ok((sessions / beat(sessions)) * 1_000 <= 1_000)
 })
