@@ -369,7 +369,7 @@ test('D51 a create whose connection broke is repeated with the same key; an invo
 })
 
 test('CP-10 no engine, and something else than an engine, are told apart', async (t) => {
-  const { ccp, stub } = await bed(t)
+  const { ccp, stub, slept } = await bed(t)
   stub.before = (_request, answer) => (answer(200, { hello: 'world' }), true)
   const other = await ccp(['nodes', 'list', '--org-id', 'acme'])
   assert.match(other.err, /^NOT_AN_ENGINE: /)
@@ -377,6 +377,10 @@ test('CP-10 no engine, and something else than an engine, are told apart', async
   const none = await ccp(['nodes', 'list', '--org-id', 'acme'])
   assert.match(none.err, /^NOT_CONNECTED: no engine answers at http:.*ECONNREFUSED[^]*ccp dev/)
   assert.equal(none.code, 1)
+  // An engine that starts again is waited for, whatever chance says.
+  assert.equal(slept.length, 3)
+  for (const [i, pause] of [200, 400, 800].entries())
+    assert.ok((slept[i] ?? 0) >= pause && (slept[i] ?? 0) <= 2 * pause, `${slept[i]} ms`)
   const odd = await ccp(['nodes', 'list'], { env: { CCP_API_URL: 'ftp://x' } })
   assert.match(odd.err, /^API_URL: 'ftp:\/\/x'/)
 })

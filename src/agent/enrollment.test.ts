@@ -65,7 +65,16 @@ test('ND-2 a typo in the token is refused before anything is dialled', async (t)
 })
 
 test('000-22 without an identity and without a token the agent says how to get one', async (t) => {
-  assert.equal(await reasonOf(live(await folder(t), undefined, () => {})), 'TOKEN_MISSING')
+  const dataDir = await folder(t)
+  assert.equal(await reasonOf(live(dataDir, undefined, () => {})), 'TOKEN_MISSING')
+  const journal = Journal.open(dataDir)
+  t.after(() => journal.close())
+  const given = { nodeId: 'node-a1', token: undefined, tokenFile: '/run/t' }
+  const opened = openEnrollment({ dataDir, journal, random, ...given })
+  await assert.rejects(
+    opened,
+    /holds no identity, and the token file \/run\/t is not there or empty$/,
+  )
 })
 
 test('ND-4 the token is shown until the first welcome, and not kept after it', async (t) => {

@@ -34,6 +34,8 @@ export type EnrollmentDeps = {
   nodeId: string
   /** The token's text, where one was given. */
   token: string | undefined
+  /** The file that should have held it, where one was named. */
+  tokenFile?: string | undefined
 }
 
 /** Errors: INVALID `TOKEN_MALFORMED`, INVALID `TOKEN_MISSING`, INVALID_STATE `KEY_MISSING`. */
@@ -50,7 +52,7 @@ export async function openEnrollment(deps: EnrollmentDeps): Promise<Enrollment> 
   if (token === undefined || hash === undefined || fingerprint === undefined)
     throw new AppError(
       'INVALID',
-      `this machine is not enrolled yet: ${dataDir} holds no identity`,
+      `this machine is not enrolled yet: ${dataDir} holds no identity${noToken(deps.tokenFile)}`,
       {
         details: {
           reason: 'TOKEN_MISSING',
@@ -62,6 +64,9 @@ export async function openEnrollment(deps: EnrollmentDeps): Promise<Enrollment> 
   const identity = await openKeyFile(dataDir, keyFile, random)
   return enrollmentOf(deps, identity, { token, hash, fingerprint, keyFile })
 }
+
+const noToken = (file: string | undefined): string =>
+  file === undefined ? '' : `, and the token file ${file} is not there or empty`
 
 type Fresh = { token: string; hash: string; fingerprint: string; keyFile: string }
 

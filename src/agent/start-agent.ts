@@ -41,7 +41,9 @@ export async function openAgent(deps: AgentDeps): Promise<Agent> {
   try {
     const token = await tokenOf(config)
     const { nodeId } = config
-    const enrollment = await openEnrollment({ dataDir, journal, random, nodeId, token })
+    const tokenFile = config.token && 'file' in config.token ? config.token.file : undefined
+    const given = { nodeId, token, tokenFile }
+    const enrollment = await openEnrollment({ dataDir, journal, random, ...given })
     const manifest = manifestOf(readMachine(), config)
     const drivers: Driver[] = []
     if (config.runtimes.includes('wasm'))

@@ -20,9 +20,9 @@ import type { Random } from '#lib/random.ts'
 type CallContext = { idempotencyKey?: string }
 export type Api = ContractRouterClient<typeof contract, CallContext>
 
-/** With this back-off about two seconds in all: longer than an engine takes to hand its port to the next one. */
+/** With these pauses 1.4 to 2.8 s in all: longer than an engine takes to hand its port to the next one. */
 const ATTEMPTS_MAX = 4
-const BACKOFF = { baseMs: 400, capMs: 2_000 }
+const HALF_PAUSE = { baseMs: 200, capMs: 800 }
 
 type Deps = { target: Target; version: string; clock: Clock; random: Random; signal: AbortSignal }
 
@@ -95,9 +95,15 @@ async function repeat<T>(once: () => Promise<T>, safe: boolean, deps: Deps): Pro
         // The first try of ours, whose connection broke, still runs: its answer will be this one's.
         (attempt > 0 && refusal.details.reason === 'IDEMPOTENCY_IN_PROGRESS')
       if (!again || attempt + 1 >= ATTEMPTS_MAX) throw refusal
-      await deps.clock.sleep(backoffMs(attempt, BACKOFF, deps.random), deps.signal)
+      await deps.clock.sleep(pauseMs(attempt, deps.random), deps.signal)
     }
   }
+}
+
+/** Half of it is certain: by full jitter all tries together were over in a third of a second now and then. */
+function pauseMs(attempt: number, random: Random): number {
+  const certain = Math.min(HALF_PAUSE.capMs, HALF_PAUSE.baseMs * 2 ** attempt)
+  return certain + backoffMs(attempt, HALF_PAUSE, random)
 }
 
 /** An answer that says something about the program, not about this moment. */

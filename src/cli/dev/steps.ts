@@ -16,7 +16,7 @@ export function createSteps(cli: Pick<Cli, 'clock' | 'out' | 'ask'>): Steps {
   return {
     async run(name, work) {
       const began = clock.monotonic()
-      const progress = await ask.progress(name)
+      const progress = await ask.progress(`waiting for: ${name}`)
       const end = (mark: string, note: string): void => {
         progress.done()
         const time = formatDuration(clock.monotonic() - began).padStart(TIME_WIDTH)
