@@ -11,6 +11,7 @@ import type { Store } from '#store/connect.ts'
 import { transaction } from '#store/connect.ts'
 import { addCredential } from '#store/credentials.ts'
 import { openKeyring, type Keyring } from '#store/keyring.ts'
+import { nodeRow, seedNodes } from '#store/test-fleet.ts'
 import { openGatewayKeys } from '#engine/gateway/gateway-keys.ts'
 import {
   startGateway,
@@ -116,46 +117,18 @@ async function insertNode(
 ): Promise<string> {
   const now = new Date(clock.now())
   const id = newId('node', clock.now(), systemRandom)
-  const { orgId, nodeId, trustTier = 'secure' } = node
-  const [siteId, poolId] = [`site_${orgId}`, `pool_${orgId}`]
-  await db
-    .insertInto('sites')
-    .values({ id: siteId, orgId, name: 'default', createdAt: now })
-    .onConflict((conflict) => conflict.doNothing())
-    .execute()
-  await db
-    .insertInto('pools')
-    .values({ id: poolId, orgId, siteId, name: 'default', kind: 'vps-host', createdAt: now })
-    .onConflict((conflict) => conflict.doNothing())
-    .execute()
-  await db
-    .insertInto('nodes')
-    .values({
-      id,
-      orgId,
-      nodeId,
-      siteId,
-      poolId,
-      role: 'host',
-      trust: 'tenant-owned',
-      trustTier,
-      provisionState: 'adopting',
-      maintenance: false,
-      cordoned: false,
-      power: 'unknown',
-      connectivity: 'disconnected',
-      noScheduleReasons: [],
-      generation: 0,
-      observedGeneration: 0,
-      identityGeneration: 1,
-      version: 1,
-      communityFlag: false,
-      jailerFlag: false,
-      usedCpuMillis: 0,
-      usedMemMb: 0,
-      createdAt: now,
-      updatedAt: now,
-    })
-    .execute()
+  const row = nodeRow(id, node.orgId, {
+    ...node,
+    provisionState: 'adopting',
+    connectivity: 'disconnected',
+    generation: 0,
+    observedGeneration: 0,
+    cpuMillis: null,
+    memMb: null,
+    runtimes: null,
+    createdAt: now,
+    updatedAt: now,
+  })
+  await seedNodes(db, [row], null)
   return id
 }

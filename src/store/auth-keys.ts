@@ -86,8 +86,13 @@ export async function listOrgKeys(tx: Tx, orgId: string, limit: number): Promise
   return rows.map(toKey)
 }
 
-export async function deleteOrgKey(tx: Store | Tx, id: string): Promise<void> {
-  await tx.deleteFrom('apikey').where('id', '=', id).where('configId', '=', CONFIG).execute()
+export async function deleteOrgKey(tx: Tx, of: { orgId: string; id: string }): Promise<void> {
+  await tx
+    .deleteFrom('apikey')
+    .where('referenceId', '=', of.orgId)
+    .where('id', '=', of.id)
+    .where('configId', '=', CONFIG)
+    .execute()
 }
 
 /** Deletes the org's keys of this name. */

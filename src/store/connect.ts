@@ -70,7 +70,7 @@ export function storeOver(pool: pg.Pool): Store {
   })
 }
 
-/** What every connection of ours has in common; also for the listener. */
+/** What every connection of ours has in common; also for tests' own. */
 export function clientConfig(target: StoreTarget): pg.ClientConfig {
   const shared: pg.ClientConfig = {
     application_name: 'clutch',
@@ -137,11 +137,6 @@ function guarded(pool: pg.Pool): PostgresPool {
 /** The five letters of a database error, or undefined: https://www.postgresql.org/docs/15/errcodes-appendix.html */
 export function sqlState(error: unknown): string | undefined {
   return error instanceof pg.DatabaseError ? error.code : undefined
-}
-
-/** The name of the unique constraint that a write broke, or undefined for any other error. */
-export function uniqueViolation(error: unknown): string | undefined {
-  return error instanceof pg.DatabaseError && error.code === '23505' ? error.constraint : undefined
 }
 
 function told(error: unknown): unknown {

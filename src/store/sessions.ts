@@ -184,17 +184,6 @@ export async function endSessionsOfEngine(
   })
 }
 
-/** Engines that the rows name as holders of open sessions. */
-export async function holdersOfSessions(db: Store): Promise<string[]> {
-  const rows = await db
-    .selectFrom('nodeSessions')
-    .select('engineId')
-    .distinct()
-    .where('disconnectedAt', 'is', null)
-    .execute()
-  return rows.map((row) => row.engineId)
-}
-
 async function lockNodes(tx: Tx, ids: readonly string[]): Promise<void> {
   if (ids.length === 0) return
   await sql`

@@ -6,7 +6,7 @@ import type { Nodes } from '#store/schema.gen.ts'
 const AT = new Date('2026-01-01T00:00:00Z')
 
 /** The org's site and pool; once an org. */
-export async function seedPool(db: Store, orgId: string): Promise<void> {
+async function seedPool(db: Store, orgId: string): Promise<void> {
   const row = { orgId, name: 'default', createdAt: AT }
   await db
     .insertInto('sites')

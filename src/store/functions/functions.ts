@@ -88,8 +88,10 @@ export async function listFunctions(
     .execute()
 }
 
+type FunctionOf = { orgId: string; functionId: string }
+
 /** Newest first. */
-export async function versionsOf(db: Store | Tx, functionId: string): Promise<VersionRow[]> {
+export async function versionsOf(db: Store | Tx, of: FunctionOf): Promise<VersionRow[]> {
   return db
     .selectFrom('functionVersions as v')
     .innerJoin('functions as f', 'f.id', 'v.functionId')
@@ -101,7 +103,8 @@ export async function versionsOf(db: Store | Tx, functionId: string): Promise<Ve
       'v.createdBy',
       ...factColumns,
     ])
-    .where('v.functionId', '=', functionId)
+    .where('v.orgId', '=', of.orgId)
+    .where('v.functionId', '=', of.functionId)
     .orderBy('v.version', 'desc')
     .execute()
 }
@@ -167,8 +170,12 @@ export async function addVersion(tx: Tx, made: NewVersion): Promise<FunctionRow>
 }
 
 /** Deletes a function with its versions; slots stay until what runs in them has ended. */
-export async function deleteFunction(tx: Tx, functionId: string): Promise<void> {
-  await tx.deleteFrom('functions').where('id', '=', functionId).execute()
+export async function deleteFunction(tx: Tx, of: FunctionOf): Promise<void> {
+  await tx
+    .deleteFrom('functions')
+    .where('orgId', '=', of.orgId)
+    .where('id', '=', of.functionId)
+    .execute()
 }
 
 /** Locks the function against deploys and other rollbacks; its id, or undefined. */
@@ -189,11 +196,12 @@ export async function lockFunction(
 
 export async function setCurrentVersion(
   tx: Tx,
-  of: { functionId: string; version: number; now: Date },
+  of: FunctionOf & { version: number; now: Date },
 ): Promise<void> {
   await tx
     .updateTable('functions')
     .set({ currentVersion: of.version, updatedAt: of.now })
+    .where('orgId', '=', of.orgId)
     .where('id', '=', of.functionId)
     .execute()
 }

@@ -42,13 +42,14 @@ export async function insertInvocations(db: Store, rows: readonly InvocationRow[
 /** Newest first; `before` is the last id of the page before. */
 export async function listInvocations(
   db: Store | Tx,
-  functionId: string,
+  of: { orgId: string; functionId: string },
   page: { before: string | undefined; limit: number },
 ): Promise<InvocationRow[]> {
   return db
     .selectFrom('invocations')
     .selectAll()
-    .where('functionId', '=', functionId)
+    .where('orgId', '=', of.orgId)
+    .where('functionId', '=', of.functionId)
     .$if(page.before !== undefined, (q) => q.where('id', '<', page.before ?? ''))
     .orderBy('id', 'desc')
     .limit(page.limit)

@@ -11,7 +11,7 @@ export const revokeKey = handleTx(contract, async (call, { id }) => {
     throw new AppError('NOT_FOUND', `No API key ${id} in this organization`, {
       details: { reason: 'KEY_NOT_FOUND', next: 'See `ccp auth keys list`' },
     })
-  await deleteOrgKey(tx, id)
+  await deleteOrgKey(tx, { orgId, id })
   await call.audit(tx, { kind: 'key.revoked', subject: id, data: { name: key.name } })
   call.afterCommit(() => engine.auth.keys.drop(id))
   return { key: orgKeyRecordOf(key) }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { EVENTS_KEPT_MS } from '#core/node/limits.ts'
+import { EVENTS_KEPT_MS } from '#core/access/limits.ts'
 import { fakeClock } from '#lib/fake-clock.ts'
 import { prune } from '#engine/loops/prune.ts'
 import { makeWorld } from '#test/world.ts'

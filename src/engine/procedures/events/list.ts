@@ -5,7 +5,7 @@ import { listEvents } from '#store/events.ts'
 
 export const list = handleTx(contract, async ({ tx, orgId }, { limit, cursor, subject }) => {
   const rows = await listEvents(tx, { orgId, limit: limit + 1, cursor, subject })
-  const { shown, nextCursor } = pageOf(rows, limit)
+  const { shown, nextCursor } = pageOf(rows, limit, ({ id }) => id)
   return {
     events: shown.map((event) => ({
       id: event.id,

@@ -9,7 +9,7 @@ export const remove = handleTx(contract, async (call, input) => {
   const id = await lockFunction(tx, orgId, input.name)
   const row = id === undefined ? undefined : await functionByName(tx, orgId, input.name)
   if (!row) throw noSuchFunction(input.name)
-  await deleteFunction(tx, row.id)
+  await deleteFunction(tx, { orgId, functionId: row.id })
   await call.audit(tx, {
     kind: 'function.deleted',
     subject: row.id,

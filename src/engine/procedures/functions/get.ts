@@ -5,8 +5,9 @@ import { noSuchFunction, toFunctionRecord, toVersionRecord } from '#engine/funct
 import { handleTx } from '#engine/handle.ts'
 
 export const get = handleTx(contract, async (call, input) => {
-  const row = await functionByName(call.tx, call.orgId, input.name)
+  const { tx, orgId } = call
+  const row = await functionByName(tx, orgId, input.name)
   if (!row) throw noSuchFunction(input.name)
-  const versions = await versionsOf(call.tx, row.id)
+  const versions = await versionsOf(tx, { orgId, functionId: row.id })
   return { function: toFunctionRecord(row), versions: versions.map(toVersionRecord) }
 })

@@ -4,17 +4,16 @@ import { functionByName } from '#store/functions/functions.ts'
 import { type InvocationRow, listInvocations } from '#store/functions/invocations.ts'
 import { noSuchFunction } from '#engine/functions/records.ts'
 import { handleTx } from '#engine/handle.ts'
+import { pageOf } from '#engine/records/page.ts'
 
 export const invocations = handleTx(contract, async (call, input) => {
-  const row = await functionByName(call.tx, call.orgId, input.name)
+  const { tx, orgId } = call
+  const row = await functionByName(tx, orgId, input.name)
   if (!row) throw noSuchFunction(input.name)
   const page = { before: input.cursor, limit: input.limit + 1 }
-  const rows = await listInvocations(call.tx, row.id, page)
-  const shown = rows.slice(0, input.limit)
-  return {
-    invocations: shown.map(toRecord),
-    next_cursor: rows.length > shown.length ? (shown.at(-1)?.id ?? null) : null,
-  }
+  const rows = await listInvocations(tx, { orgId, functionId: row.id }, page)
+  const { shown, nextCursor } = pageOf(rows, input.limit, ({ id }) => id)
+  return { invocations: shown.map(toRecord), next_cursor: nextCursor }
 })
 
 const toRecord = (row: InvocationRow) => ({

@@ -16,11 +16,11 @@ export const rollback = handleTx(contract, async (call, input) => {
   const { name } = input
   const id = await lockFunction(tx, orgId, name)
   if (id === undefined) throw noSuchFunction(name)
-  const versions = await versionsOf(tx, id)
+  const versions = await versionsOf(tx, { orgId, functionId: id })
   const from = versions.find(({ current }) => current)?.version ?? 0
   const to = target(versions, { name, from, wanted: input.version })
   const now = new Date(engine.clock.now())
-  await setCurrentVersion(tx, { functionId: id, version: to.version, now })
+  await setCurrentVersion(tx, { orgId, functionId: id, version: to.version, now })
   await call.audit(tx, {
     kind: 'function.rolled-back',
     subject: id,

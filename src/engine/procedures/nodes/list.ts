@@ -8,6 +8,7 @@ export const list = handleTx(contract, async ({ tx, orgId }, { limit, cursor }) 
   const { shown, nextCursor } = pageOf(
     await listNodes(tx, { orgId, limit: limit + 1, cursor }),
     limit,
+    ({ id }) => id,
   )
   return { nodes: shown.map(nodeRecordOf), next_cursor: nextCursor }
 })
