@@ -1,6 +1,6 @@
 // errors.md: the closed set of codes, and every finer reason with the code that it comes with and where.
 import { statusOf } from '#lib/error.ts'
-import { REASONS } from '#api/functions.ts'
+import { REASONS } from '#core/function/answer.ts'
 import { code, page, sources, table } from './markdown.ts'
 
 const MEANS: Record<keyof typeof statusOf, string> = {

@@ -2,6 +2,7 @@
 import { z } from 'zod'
 import { NAME_LENGTH_MAX, NAME_PATTERN, NAME_RULE } from '#core/name.ts'
 import { LABEL_MAX, REGION_MAX } from '#core/node/limits.ts'
+import { TRUST_TIERS } from '#core/node/node.ts'
 
 /** A node id or a function's name. */
 export const nameField = (field: string): z.ZodString =>
@@ -20,8 +21,8 @@ export const labelField = z.string().max(LABEL_MAX, `label has at most ${LABEL_M
 export const regionField = z
   .string()
   .max(REGION_MAX)
-  .regex(/^[a-z0-9][a-z0-9-]*$/, 'region must be lowercase letters, digits and dashes, e.g. blr1')
-export const trustTierField = z.enum(['secure', 'community'], {
+  .regex(NAME_PATTERN, 'region must be lowercase letters, digits and dashes, e.g. blr1')
+export const trustTierField = z.enum(TRUST_TIERS, {
   error: "trustTier must be 'secure' (hardware you operate) or 'community' (somebody else's)",
 })
 export const idField = z.string({ error: 'id is required: the id of the record' }).min(1).max(64)

@@ -2,6 +2,7 @@
 import { z } from 'zod'
 import { base, instant, orgInput, pageInput } from '#api/base.ts'
 import { nameField, rangeField, regionField } from '#api/fields.ts'
+import { REASONS } from '#core/function/answer.ts'
 import {
   ARG_LENGTH_MAX,
   ARGS_MAX,
@@ -10,6 +11,7 @@ import {
   MEM_MB,
   TIMEOUT_MS,
 } from '#core/function/limits.ts'
+import { TRUST_TIERS } from '#core/node/node.ts'
 
 export const functionRecord = z.object({
   id: z.string(),
@@ -40,17 +42,6 @@ export const versionRecord = z.object({
   created_at: instant,
   created_by: z.string(),
 })
-
-export const REASONS = [
-  'trap',
-  'memory',
-  'timeout',
-  'fuel',
-  'exit',
-  'no-node',
-  'node-lost',
-  'node-fault',
-] as const
 
 const nameInput = orgInput.extend({ name: nameField('name') })
 
@@ -178,7 +169,7 @@ export const invoke = base
       fuelUsed: z.number().nullable(),
       memPeakMb: z.number().nullable(),
       node_id: z.string().nullable(),
-      trust_tier: z.enum(['secure', 'community']).nullable(),
+      trust_tier: z.enum(TRUST_TIERS).nullable(),
     }),
   )
 

@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { base, orgInput } from '#api/base.ts'
 import { nameField, rangeField, regionField } from '#api/fields.ts'
 import { CPU_MILLIS, MEM_MB } from '#core/function/limits.ts'
+import { RUNTIMES } from '#core/node/node.ts'
 
 export const explain = base
   .meta({ role: 'guest', tx: 'one', cli: 'placement explain' })
@@ -17,7 +18,7 @@ export const explain = base
       /** A deployed function; or describe the workload by the fields below. */
       name: nameField('name').optional(),
       runtime: z
-        .enum(['wasm', 'microvm', 'container'], {
+        .enum(RUNTIMES, {
           error: 'runtime must be wasm, microvm or container',
         })
         .default('wasm'),

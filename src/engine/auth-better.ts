@@ -7,6 +7,7 @@ import { bearer, deviceAuthorization, organization } from 'better-auth/plugins'
 import { createAccessControl } from 'better-auth/plugins/access'
 import { defaultStatements } from 'better-auth/plugins/organization/access'
 import { hashingAdapter } from '#engine/auth-adapter.ts'
+import { PASSWORD_LENGTH, SIGN_IN_MS } from '#core/access/limits.ts'
 import { NAME_LENGTH_MAX, NAME_PATTERN, NAME_RULE } from '#core/name.ts'
 import type { Instant } from '#lib/clock.ts'
 import { messageOf } from '#lib/error.ts'
@@ -18,10 +19,7 @@ import type { Store } from '#store/connect.ts'
 /** Set by our HTTP side from the socket: a client's own header of this name is dropped. */
 export const CLIENT_IP = 'x-clutch-client-ip'
 /** The only client of the device flow. */
-export const DEVICE_CLIENT = 'ccp'
-export const PASSWORD_LENGTH = { min: 10, max: 128 }
-/** A sign-in that is used lives on; one that is not ends after this. */
-const SIGN_IN_S = 7 * 24 * 3600
+const DEVICE_CLIENT = 'ccp'
 /** Beside sign-in: polls of a page and of a terminal that waits for its approval. */
 const OTHER_PER_WINDOW = { window: 10, max: 100 }
 
@@ -91,7 +89,11 @@ export function createBetterAuth(deps: BetterDeps) {
     telemetry: { enabled: false },
     logger: { log: (level, message, ...more) => log(deps.log, level, [message, ...more]) },
     user: { modelName: 'users' },
-    session: { modelName: 'sessions', expiresIn: SIGN_IN_S, cookieCache: { enabled: false } },
+    session: {
+      modelName: 'sessions',
+      expiresIn: SIGN_IN_MS / 1000,
+      cookieCache: { enabled: false },
+    },
     account: { modelName: 'accounts' },
     verification: { modelName: 'verifications' },
     emailAndPassword: {

@@ -3,6 +3,7 @@
 // 2. Both are known by their hash alone.
 // 3. The account may be there already: then its password has to be right.
 import type { Role } from '#api/base.ts'
+import { INVITATION_MS, OWNER_LINK_MS } from '#core/access/limits.ts'
 import { sha256, sha256Hex } from '#lib/bytes.ts'
 import type { Clock, Instant } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
@@ -20,9 +21,6 @@ import {
 } from '#store/members.ts'
 import { burnSetupLink, lockSetupLink, replaceSetupLink } from '#store/setup-links.ts'
 
-/** Printed at the engine's start: it should not lie in a log for ever. */
-export const OWNER_LINK_MS = 24 * 3_600_000
-export const INVITATION_MS = 7 * 24 * 3_600_000
 const TOKEN_BYTES = 24
 
 export type JoinRequest = {

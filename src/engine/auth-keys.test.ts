@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { CACHED_MS, mintOrgKey, ORG_KEY_PREFIX, OrgKeys } from '#engine/auth-keys.ts'
+import { KEY_CACHED_MS } from '#core/access/limits.ts'
+import { mintOrgKey, ORG_KEY_PREFIX, OrgKeys } from '#engine/auth-keys.ts'
 import { AppError } from '#lib/error.ts'
 import { fakeClock, type FakeClock } from '#lib/fake-clock.ts'
 import { seededRandom } from '#lib/random.ts'
@@ -72,7 +73,7 @@ test('a good key is looked up once in ten seconds, however many calls come at on
   const found = await Promise.all(Array.from({ length: 50 }, () => world.keys.find(secret)))
   assert.ok(found.every((key) => key?.org.slug === 'acme'))
   assert.equal(world.lookups(), 1)
-  await world.clock.advance(CACHED_MS)
+  await world.clock.advance(KEY_CACHED_MS)
   await world.keys.find(secret)
   assert.equal(world.lookups(), 2)
 })

@@ -1,9 +1,10 @@
 // API keys of orgs as calls use them: looked up by hash, remembered for a moment, their last use written in batches.
-// 1. A key that was revoked or has expired opens nothing: at once on the engine that revoked it, within CACHED_MS on
+// 1. A key that was revoked or has expired opens nothing: at once on the engine that revoked it, within KEY_CACHED_MS on
 //    the others.
 // 2. While the store is away, keys that were good a moment before it went stay good (OP-9): nobody can revoke meanwhile.
 // 3. Unknown keys are not remembered: they cost the caller a look-up each, and us no memory.
 import type { Role } from '#api/base.ts'
+import { KEY_CACHED_MS } from '#core/access/limits.ts'
 import { AppError } from '#lib/error.ts'
 import type { Clock, Instant } from '#lib/clock.ts'
 import { sha256 } from '#lib/bytes.ts'
@@ -13,8 +14,6 @@ import type { KeyRow } from '#store/auth-keys.ts'
 
 export const ORG_KEY_PREFIX = 'clt_k_'
 const SECRET_BYTES = 32
-/** 000-75, design §5: how long another engine may believe a key that was revoked. */
-export const CACHED_MS = 10_000
 /** Some hundred bytes each. */
 const CACHED_MAX = 10_000
 /** A crash loses at most this much of "last used". */
@@ -59,7 +58,7 @@ export class OrgKeys {
     const { clock } = this.#deps
     const hash = hashOf(secret)
     const cached = this.#cache.get(hash)
-    const fresh = cached !== undefined && clock.monotonic() - cached.at < CACHED_MS
+    const fresh = cached !== undefined && clock.monotonic() - cached.at < KEY_CACHED_MS
     const key = fresh ? cached.key : await this.#look(hash)
     if (!key || (key.expiresAt !== null && key.expiresAt <= clock.now())) return undefined
     this.#used.set(key.id, clock.now())
@@ -111,8 +110,9 @@ export class OrgKeys {
   async flush(): Promise<number> {
     const used = [...this.#used].map(([id, at]) => ({ id, at }))
     if (used.length === 0) return 0
-    this.#used.clear()
     await this.#deps.touch(used)
+    // One that was used again meanwhile waits for the next time, and all do when the store is away.
+    for (const { id, at } of used) if (this.#used.get(id) === at) this.#used.delete(id)
     return used.length
   }
 

@@ -1,15 +1,17 @@
 // How an invocation ended, as the caller hears it (D42): `error` is text and there if and only if it failed,
 // `reason` is the kind, `exitCode` is the guest's own and null unless the guest exited.
 
-export type Reason =
-  | 'trap'
-  | 'memory'
-  | 'timeout'
-  | 'fuel'
-  | 'exit'
-  | 'no-node'
-  | 'node-lost'
-  | 'node-fault'
+export const REASONS = [
+  'trap',
+  'memory',
+  'timeout',
+  'fuel',
+  'exit',
+  'no-node',
+  'node-lost',
+  'node-fault',
+] as const
+export type Reason = (typeof REASONS)[number]
 
 /** The node's report, or why there is none. */
 export type End =

@@ -37,7 +37,3 @@ export const REGION_MAX = 63
 export const NODES_PAGE_MAX = 1_000
 /** How long an acceptance command may take: a child process and a 100-byte module, on a busy laptop. */
 export const ACCEPTANCE_DEADLINE_MS = 30_000
-/** Audit events older than this are pruned. */
-export const EVENTS_KEPT_MS = 90 * 86_400_000
-/** D51: idempotency keys are kept this long. */
-export const IDEMPOTENCY_KEPT_MS = 24 * 3_600_000

@@ -1,6 +1,6 @@
 // Tables of the API that grow, each with its limit (OP-10): the audit trail, idempotency keys, what expired in the identity
 // system's tables.
-import { EVENTS_KEPT_MS, IDEMPOTENCY_KEPT_MS } from '#core/node/limits.ts'
+import { EVENTS_KEPT_MS, IDEMPOTENCY_KEPT_MS } from '#core/access/limits.ts'
 import type { Clock, Instant } from '#lib/clock.ts'
 import type { Logger } from '#lib/log.ts'
 import { Loop } from '#lib/loop.ts'
