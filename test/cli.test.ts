@@ -204,6 +204,10 @@ test('000-09 a wrong value is refused before any request, naming field, value an
       ['events', '--limit', 'x', ...org],
       /^INVALID: limit must be a whole number from 1 to 500, not 'x'/,
     ],
+    [
+      ['events', '--cursor', 'zzz', ...org],
+      /^INVALID: cursor must be what the page before gave as next_cursor.*, not 'zzz'/,
+    ],
     [['auth', 'invite', 'ada', ...org], /^INVALID: email must be an e-mail address, not 'ada'/],
     [
       ['auth', 'keys', 'create', 'ci', '--role', 'king', ...org],

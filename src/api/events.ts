@@ -1,6 +1,7 @@
 // compute.events.*: who changed what, and from where (OP-6).
 import { z } from 'zod'
 import { base, instant, orgInput, pageInput } from '#api/base.ts'
+import { idCursorField } from '#api/fields.ts'
 
 export const eventRecord = z.object({
   id: z.string(),
@@ -24,6 +25,8 @@ export const list = base
     summary: 'The audit trail, newest first',
   })
   .input(
-    orgInput.extend(pageInput(500, 50).shape).extend({ subject: z.string().max(64).optional() }),
+    orgInput
+      .extend(pageInput(500, 50).shape)
+      .extend({ cursor: idCursorField('evt'), subject: z.string().max(64).optional() }),
   )
   .output(z.object({ events: z.array(eventRecord), next_cursor: z.string().nullable() }))

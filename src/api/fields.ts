@@ -1,6 +1,7 @@
 // Field rules that several nouns share. Each refusal names the field, the value's fault and what would be right.
 import { z } from 'zod'
 import { NAME_LENGTH_MAX, NAME_PATTERN, NAME_RULE } from '#core/name.ts'
+import type { IdPrefix } from '#lib/id.ts'
 import { LABEL_MAX, REGION_MAX } from '#core/node/limits.ts'
 import { TRUST_TIERS } from '#core/node/node.ts'
 
@@ -26,5 +27,14 @@ export const trustTierField = z.enum(TRUST_TIERS, {
   error: "trustTier must be 'secure' (hardware you operate) or 'community' (somebody else's)",
 })
 export const idField = z.string({ error: 'id is required: the id of the record' }).min(1).max(64)
+/** Where a page of records that are ordered by their id begins: another text would be compared with ids and mean nothing. */
+export const idCursorField = (prefix: IdPrefix): z.ZodOptional<z.ZodString> =>
+  z
+    .string()
+    .regex(
+      new RegExp(`^${prefix}_[0-9a-z]{26}$`),
+      `cursor must be what the page before gave as next_cursor: ${prefix}_ and 26 letters and digits`,
+    )
+    .optional()
 /** D41: the version the caller last saw; stale is CONFLICT. */
 export const versionField = z.number().int().nonnegative().optional()

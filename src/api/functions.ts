@@ -1,7 +1,7 @@
 // compute.functions.*: WASM, submitted inline and collected (seed 000, FN-…).
 import { z } from 'zod'
 import { base, instant, orgInput, pageInput } from '#api/base.ts'
-import { nameField, rangeField, regionField } from '#api/fields.ts'
+import { idCursorField, nameField, rangeField, regionField } from '#api/fields.ts'
 import { REASONS } from '#core/function/answer.ts'
 import {
   ARG_LENGTH_MAX,
@@ -181,7 +181,7 @@ export const invocations = base
     tags: ['functions'],
     summary: 'The history of seven days, newest first',
   })
-  .input(nameInput.extend(pageInput(500, 50).shape))
+  .input(nameInput.extend(pageInput(500, 50).shape).extend({ cursor: idCursorField('inv') }))
   .output(
     z.object({
       invocations: z.array(
