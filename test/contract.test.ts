@@ -73,6 +73,17 @@ test('000-67 AC-2 every compute procedure needs orgId', () => {
   }
 })
 
+test('000-72 setTrustTier, setDraining and revoke take the org, the record by its id, and what they change', () => {
+  const takes = (verb: string): string[] => {
+    const found = procedures.find(({ name }) => name === `compute.nodes.${verb}`)
+    return Object.keys(found?.definition.inputSchema.shape ?? {})
+  }
+  // `version` is D41's.
+  assert.deepEqual(takes('setTrustTier'), ['orgId', 'id', 'trustTier', 'version'])
+  assert.deepEqual(takes('setDraining'), ['orgId', 'id', 'draining', 'version'])
+  assert.deepEqual(takes('revoke'), ['orgId', 'id', 'version'])
+})
+
 test('PL-6 000-07 no procedure takes a node as a target for work', () => {
   for (const { name, definition } of procedures) {
     if (name.startsWith('compute.nodes.')) continue

@@ -360,7 +360,7 @@ function inetSockets(pids: readonly number[]): { kind: string; remote: string; s
 }
 
 for (const transport of ['quic', 'tls'] as const)
-  test(`000-48 000-03 running a function over ${transport} makes the node open no connection but to the engine`, async () => {
+  test(`000-48 000-49 000-03 running a function over ${transport} makes the node open no connection but to the engine`, async () => {
     const nodeId = `node-f-${transport}`
     const region = `sockets-${transport}`
     const agent = await platform.startNode(nodeId, { region, flags: ['--transport', transport] })

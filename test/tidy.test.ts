@@ -181,7 +181,7 @@ test('folders hold at most 25 files', () => {
   )
 })
 
-test('no test is skipped, focused or postponed, and no source says TODO', () => {
+test('OP-2 no test is skipped, focused or postponed, and no source says TODO', () => {
   const marks =
     /\b(test|it|describe|suite)\.(skip|only|todo)\b|\{ *(skip|todo|only): *true|\b(TODO|FIXME|XXX)\b/
   const own = 'test/tidy.test.ts'

@@ -64,7 +64,7 @@ test('ND-3 a server is HOST, HOST:PORT or [V6]:PORT; the port is 443 unless give
     assert.match(faultOf([...GOOD, '--server', bad]), /is not HOST:PORT/, bad)
 })
 
-test('D35 a region is no business of the agent', () => {
+test('000-13 D35 a region is no business of the agent', () => {
   assert.match(faultOf([...GOOD, '--region', 'blr1']), /the operator sets the region/)
 })
 

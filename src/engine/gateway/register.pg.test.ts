@@ -266,6 +266,17 @@ test('D39 000-25 community hardware without a jailer offers no machines, whoever
   assert.deepEqual((await row(world, byRecord.id)).runtimes, ['wasm'])
 })
 
+test('000-13 D35 the region stays what the operator said, whatever a REGISTER claims', async (t) => {
+  const world = await nodeWorld(t, await testDatabase(t))
+  const gateway = await world.gateway()
+  const { id, token } = await world.enroll('node-a1')
+  await world.db.updateTable('nodes').set({ region: 'blr1' }).where('id', '=', id).execute()
+  const claim = { region: 'fra1', runtimes: ['wasm'] }
+  await start(t, gateway, { nodeId: 'node-a1', token, manifest: claim })
+  await observed(world, id)
+  assert.equal((await row(world, id)).region, 'blr1')
+})
+
 test('000-18 the token stands in no row of the store', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway()
