@@ -7,8 +7,10 @@ import { Readable } from 'node:stream'
 import { test, type TestContext } from 'node:test'
 import { ORPCError } from '@orpc/client'
 import { root as commandTree } from '#cli/app.ts'
+import { refusalOf } from '#cli/call.ts'
 import { Interrupted } from '#cli/failure.ts'
 import { exitCodeOf, parseEnv } from '#cli/commands/functions/invoke.ts'
+import { NotConnected } from '#cli/http-fetch.ts'
 import { startOf } from '#cli/local-platform.ts'
 import { columns, ago } from '#cli/output.ts'
 import { runCcp } from '#cli/run.ts'
@@ -385,6 +387,12 @@ test('CP-10 no engine, and something else than an engine, are told apart', async
   assert.equal(slept.length, 3)
   for (const [i, pause] of [200, 400, 800].entries())
     assert.ok((slept[i] ?? 0) >= pause && (slept[i] ?? 0) <= 2 * pause, `${slept[i]} ms`)
+  const target = { url: stub.url, credential: { kind: 'none' }, orgId: undefined } as const
+  const back = refusalOf(new NotConnected('ECONNREFUSED', undefined), {
+    ...target,
+    sessions: 'x:7443',
+  })
+  assert.match(back.details.next ?? '', /starts again: repeat it/)
   const odd = await ccp(['nodes', 'list'], { env: { CCP_API_URL: 'ftp://x' } })
   assert.match(odd.err, /^API_URL: 'ftp:\/\/x'/)
 })

@@ -153,7 +153,10 @@ export function refusalOf(error: unknown, target: Target): AppError {
     return new AppError('UNAVAILABLE', `no engine answers at ${target.url} (${error.reason})`, {
       details: {
         reason: 'NOT_CONNECTED',
-        next: 'Start a platform on this machine with `ccp dev`, or set CCP_API_URL to where one runs',
+        next:
+          target.sessions === undefined
+            ? 'Start a platform on this machine with `ccp dev`, or set CCP_API_URL to where one runs'
+            : 'The engine of `ccp dev` on this machine starts again: repeat it in a few seconds',
       },
     })
   if (error instanceof ConnectionLost)
