@@ -52,7 +52,7 @@ function namesIn(text: string): string[] {
   return [...text.matchAll(calls)].map((call) => call[2] ?? '')
 }
 
-export function proofsPage(): string {
+function proofsPage(): string {
   const found = proofs()
   const rows = (ids: readonly string[]): string[][] =>
     ids.map((id) => {

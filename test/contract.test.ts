@@ -19,7 +19,7 @@ type Definition = {
 type Named = { name: string; definition: Definition }
 
 /** Every procedure with its dotted name. */
-export function proceduresOf(part: object, path: string[] = []): Named[] {
+function proceduresOf(part: object, path: string[] = []): Named[] {
   if ('~orpc' in part)
     return [{ name: path.join('.'), definition: part['~orpc'] as unknown as Definition }]
   return Object.entries(part).flatMap(([key, next]) => proceduresOf(next as object, [...path, key]))

@@ -13,7 +13,7 @@ const b = await a.secondEngine()
 const { orgId } = a
 const agent = await a.startNode('node-a1')
 
-test('OP-2 both engines serve the same org: what one made, the other shows', async () => {
+test('OP-6 both engines serve the same org: what one made, the other shows', async () => {
   await a.deploy('words', 'word-count/word-count.wasm')
   await b.deploy('from-b', 'word-count/word-count.core.wasm')
   for (const platform of [a, b]) {

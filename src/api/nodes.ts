@@ -62,7 +62,7 @@ export const nodeRecord = z.object({
   created_at: instant,
 })
 
-export const nodeInput = orgInput.extend({ id: idField })
+const nodeInput = orgInput.extend({ id: idField })
 
 export const enroll = base
   .meta({ role: 'admin', tx: 'one', idempotency: 'once', cli: 'nodes enroll', limit: 'enroll' })

@@ -39,7 +39,7 @@ export const HELD_MAX = 32 << 20
 const ANSWERS_MAX = 64 * 1024
 /** Three missed heartbeats at the default 10 s would be later: a pipe that moves nothing is over before. */
 export const STALL_MS = 20_000
-export const STREAMS_MAX = 1024
+const STREAMS_MAX = 1024
 /** Streams beyond `streamsMax` that only the class `small` may open. */
 const SMALL_STREAMS_RESERVE = 64
 const IDS_MAX = 2 ** 32 - 1

@@ -35,7 +35,7 @@ const DOMAIN = Buffer.from('clutch engine statement v1\n')
 /** A node's clock may be this far off: nodes are other people's machines. */
 export const STATEMENT_SKEW_MS = 10 * 60_000
 /** A statement is some 250 bytes; whatever is longer is none. */
-export const STATEMENT_BYTES_MAX = 1024
+const STATEMENT_BYTES_MAX = 1024
 /** A shorter pin could be met by trying keys. */
 const PIN_DIGITS_MIN = 32
 

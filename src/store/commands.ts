@@ -3,7 +3,7 @@
 import type { Instant } from '#lib/clock.ts'
 import type { Store, Tx } from '#store/connect.ts'
 
-export const OPEN_COMMAND_STATES = ['queued', 'sent', 'running'] as const
+const OPEN_COMMAND_STATES = ['queued', 'sent', 'running'] as const
 export type CommandEnd = 'succeeded' | 'failed' | 'expired' | 'cancelled'
 
 export type CommandRow = {

@@ -23,7 +23,7 @@ export type Tx = Transaction<DB>
 export type StoreTarget = { url: string } | { host: string; user: string; database: string }
 
 /** Connections an engine holds at most; an embedded Postgres allows 100, shared by listeners and tools. */
-export const POOL_MAX = 20
+const POOL_MAX = 20
 /** A statement that runs longer is a mistake: nothing here scans without a limit. */
 const STATEMENT_TIMEOUT_MS = 30_000
 /** Waiting longer for a row means somebody holds it over a network call. */

@@ -2,7 +2,7 @@
 import type { Instant } from '#lib/clock.ts'
 import type { Tx } from '#store/connect.ts'
 
-export const DEFAULT_NAME = 'default'
+const DEFAULT_NAME = 'default'
 
 /** The ids of the org's default site and pool; `siteId` and `poolId` are used if they have to be made. */
 export async function ensureDefaultPool(

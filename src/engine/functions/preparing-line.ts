@@ -5,7 +5,7 @@
 import { AppError } from '#lib/error.ts'
 
 /** A preparation keeps one core busy and may take a gigabyte. */
-export const RUNNING_MAX = 2
+const RUNNING_MAX = 2
 /** Those that wait hold their bytes: with FN-1's 8 MiB this is 128 MiB. */
 export const WAITING_MAX = 16
 export const WAITING_OF_ORG_MAX = 8

@@ -47,7 +47,7 @@ const swaggerFolder = (): string =>
   dirname(fileURLToPath(import.meta.resolve('swagger-ui-dist/package.json')))
 
 /** The document as JSON text. */
-export async function openApi(version: string): Promise<string> {
+async function openApi(version: string): Promise<string> {
   const generator = new OpenAPIGenerator({ schemaConverters: [new ZodToJsonSchemaConverter()] })
   const document = await generator.generate(contract, {
     info: {

@@ -14,7 +14,7 @@ export type Owner = {
   uid: number
 }
 
-export const POSTGRES_USER = 'postgres'
+const POSTGRES_USER = 'postgres'
 
 export async function postgresOwner(): Promise<Owner> {
   const me = whoAmI()

@@ -82,7 +82,7 @@ async function traces({ engine }: World): Promise<number[]> {
   )
 }
 
-test('000-52 000-71 000-74 deploy answers the record, and the list shows it', async (t) => {
+test('FN-1 000-52 000-71 000-74 deploy answers the record, and the list shows it', async (t) => {
   const { functions, client } = await setup(t)
   const answer = await functions.deploy(
     deployment({ cpuMillis: 250, memMb: 32, allowCommunity: true, region: 'blr1' }),
@@ -156,7 +156,7 @@ test('FN-2 a memory minimum under memMb is deployed', async (t) => {
   await functions.deploy(deployment({ component: large.toString('base64'), memMb: 32 }))
 })
 
-test('000-52 malformed base64 names component; absence and a size over 8 MiB too', async (t) => {
+test('FN-1 000-52 malformed base64 names component; absence and a size over 8 MiB too', async (t) => {
   const { world, functions } = await setup(t)
   const good = wordCount.toString('base64')
   for (const component of [
@@ -187,7 +187,7 @@ test('000-52 malformed base64 names component; absence and a size over 8 MiB too
   assert.deepEqual(await traces(world), [0, 0, 0, 0, 0])
 })
 
-test('000-54 000-55 cpuMillis and memMb: whole numbers in their range, one error a field', async (t) => {
+test('FN-1 000-54 000-55 cpuMillis and memMb: whole numbers in their range, one error a field', async (t) => {
   const { functions } = await setup(t)
   const bad = [99, 16_001, 1.5, '', 'text', null, true, '250', -1]
   for (const cpuMillis of bad)
@@ -214,7 +214,7 @@ test('000-54 000-55 cpuMillis and memMb: whole numbers in their range, one error
   assert.deepEqual([made.cpu_millis, made.mem_mb, made.version], [1_000, 64, 4])
 })
 
-test('000-10 a name is lowercase letters, digits and dashes', async (t) => {
+test('FN-1 000-10 a name is lowercase letters, digits and dashes', async (t) => {
   const { functions } = await setup(t)
   for (const name of ['', '-a', 'A', 'a_b', 'a.b', ' a', 'a'.repeat(64)])
     await refused(functions.deploy(deployment({ name })), 'INVALID', /name .*lowercase letters/)

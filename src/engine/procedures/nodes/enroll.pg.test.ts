@@ -4,7 +4,7 @@ import { safe } from '@orpc/client'
 import { parseToken } from '#protocol/enroll-token.ts'
 import { makeWorld } from '#test/world.ts'
 
-test('000-08 000-17 000-73 enroll makes the record and its token in one call', async (t) => {
+test('ND-1 000-08 000-17 000-73 enroll makes the record and its token in one call', async (t) => {
   const world = await makeWorld(t)
   const client = world.client(await world.orgKey('admin'))
   const { node, token } = await client.compute.nodes.enroll({
@@ -58,7 +58,7 @@ test('000-08 000-17 000-73 enroll makes the record and its token in one call', a
   assert.equal(next_cursor, null)
 })
 
-test('000-09 000-10 000-14 every missing or wrong field is named in one error', async (t) => {
+test('ND-1 000-09 000-10 000-14 every missing or wrong field is named in one error', async (t) => {
   const world = await makeWorld(t)
   const client = world.client(await world.orgKey('admin'))
   const { error } = await safe(
@@ -185,7 +185,7 @@ test('000-02 D33 nodes of an org are its own: tenant-owned, in its own pool, und
   assert.deepEqual(nodes, [two.node])
 })
 
-test('000-19 D40 a repeat with the same key gives the record, no token, and says what to do', async (t) => {
+test('ND-1 000-19 D40 a repeat with the same key gives the record, no token, and says what to do', async (t) => {
   const world = await makeWorld(t)
   const key = await world.orgKey('admin')
   const post = async (
