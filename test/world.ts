@@ -109,6 +109,7 @@ export async function makeWorld(t: Scope, options: WorldOptions = {}): Promise<W
     random,
     log,
     metrics: createMetrics(),
+    claims: new Map(),
     rateLimit: new RateLimit(
       {
         enroll: config.enrollsPerMinute,
@@ -193,7 +194,7 @@ export const cookieOf = (response: Response): string =>
     .map((cookie) => cookie.split(';')[0] ?? '')
     .join('; ')
 
-export function createClient(url: string, credential: string): Client {
+function createClient(url: string, credential: string): Client {
   const headers = { authorization: `Bearer ${credential}` }
   return createORPCClient(new RPCLink({ url: `${url}/rpc`, headers }))
 }
@@ -201,7 +202,7 @@ export function createClient(url: string, credential: string): Client {
 /** The org of `makeWorld`'s keys, by its slug. */
 export const ORG = PLATFORM_SLUG
 
-export function standInGateway(ended: World['ended']): Gateway {
+function standInGateway(ended: World['ended']): Gateway {
   return {
     session: () => undefined,
     openStream: () =>

@@ -144,7 +144,8 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
   undo.push(() => gateway.stop())
   const invoker = createInvoker({ id, db, blobs, clock, random, log, metrics, gateway })
   const rateLimit = new RateLimit(limitsOf(config), clock)
-  const parts = { id, version, config, clock, random, log, metrics, rateLimit }
+  const claims = new Map<string, number>()
+  const parts = { id, version, config, clock, random, log, metrics, rateLimit, claims }
   const loops = loopsOf({ ...parts, db, blobs, auth, invoker }, gateway)
   for (const loop of loops) loop.start()
   undo.push(async () => {

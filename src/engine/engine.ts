@@ -23,6 +23,8 @@ export type Engine = {
   log: Logger
   metrics: Metrics
   rateLimit: RateLimit
+  /** Calls without a transaction that run here now, by idempotency key: a claim of ours that has none is dead. */
+  claims: Map<string, number>
   db: Store
   keyring: Keyring
   blobs: Blobs

@@ -80,34 +80,60 @@ export const idempotently = {
     const key = keyRow(of)
     const requestHash = hashOf(of.input)
     const now = engine.clock.now()
-    const seen = await claimKey(engine.db, key, { requestHash, now, engineId: engine.id })
-    if (seen && !(await takenOver(engine, key, { seen, requestHash, now })))
-      return answerOf(seen, requestHash)
-    let answer: unknown
-    let settled = false
-    const settle = async (tx: Tx, given: unknown): Promise<void> => {
-      settled = await answerKey(tx, key, { claimedAt: now, answer: given })
-      // Another call took the key over: what this one did must not stand beside what that one does.
-      if (!settled) throw underWay()
-    }
+    const name = JSON.stringify(key)
+    // Before the row: whoever finds it must find its call here too.
+    const others = engine.claims.get(name) ?? 0
+    engine.claims.set(name, others + 1)
     try {
-      answer = await run(settle)
-    } catch (error) {
-      // The store may be what failed; then the claim is lost after a while by itself.
-      await releaseKey(engine.db, key, now).catch(() => undefined)
-      throw error
+      const seen = await claimKey(engine.db, key, { requestHash, now, engineId: engine.id })
+      if (seen && !(await takenOver(engine, key, { seen, alone: others === 0, requestHash, now })))
+        return answerOf(seen, requestHash)
+      return await claimed(engine, { key, now }, run)
+    } finally {
+      const left = (engine.claims.get(name) ?? 1) - 1
+      if (left > 0) engine.claims.set(name, left)
+      else engine.claims.delete(name)
     }
-    if (!settled) await answerKey(engine.db, key, { claimedAt: now, answer })
-    return answer
   },
+}
+
+/** Runs a call whose key is claimed. */
+async function claimed(
+  engine: Engine,
+  { key, now }: { key: KeyOf; now: Instant },
+  run: (settle: Call['settle']) => Promise<unknown>,
+): Promise<unknown> {
+  let answer: unknown
+  let settled = false
+  const settle = async (tx: Tx, given: unknown): Promise<void> => {
+    settled = await answerKey(tx, key, { claimedAt: now, answer: given })
+    // Another call took the key over: what this one did must not stand beside what that one does.
+    if (!settled) throw underWay()
+  }
+  try {
+    answer = await run(settle)
+  } catch (error) {
+    // The store may be what failed; then the next call with this key takes the claim over.
+    await releaseKey(engine.db, key, now).catch(() => undefined)
+    throw error
+  }
+  if (!settled) await answerKey(engine.db, key, { claimedAt: now, answer })
+  return answer
 }
 
 async function takenOver(
   engine: Engine,
   key: KeyOf,
-  { seen, requestHash, now }: { seen: Seen; requestHash: Buffer; now: Instant },
+  {
+    seen,
+    alone,
+    requestHash,
+    now,
+  }: { seen: Seen; alone: boolean; requestHash: Buffer; now: Instant },
 ): Promise<boolean> {
-  if (seen.answer !== null || now - seen.createdAt.getTime() < CLAIM_LOST_AFTER_MS) return false
+  if (seen.answer !== null) return false
+  const dead = alone && seen.engineId === engine.id
+  if (!dead && now - seen.createdAt.getTime() < CLAIM_LOST_AFTER_MS) return false
   const claim = { from: seen.createdAt, now, requestHash, engineId: engine.id }
   return reclaimKey(engine.db, key, claim)
 }

@@ -9,7 +9,7 @@ import { fakeClock } from '#lib/fake-clock.ts'
 import type { Invoker } from '#engine/functions/invoker.ts'
 import { prune } from '#engine/loops/prune.ts'
 import { until } from '#lib/until.ts'
-import { releaseKeysOfEngine } from '#store/idempotency.ts'
+import { claimKey, releaseKeysOfEngine } from '#store/idempotency.ts'
 import { makeWorld, standInInvoker, type World } from '#test/world.ts'
 
 const orgId = 'platform'
@@ -321,6 +321,21 @@ test('D51 an engine that starts again gives back what its former self had claime
   await until('the second call began', () => started() === 2)
   release()
   await Promise.all([lost, again])
+})
+
+test('D51 a claim that this engine could not give back, because the store was away, is taken over at the next call', async (t) => {
+  const { world, deploy, started, release } = await deploying(t)
+  const lost = deploy()
+  await until('the first call began', () => started() === 1)
+  assert.equal((await deploy()).status, 409, 'it is under way')
+  release()
+  await lost
+  const key = { orgId: world.platformOrgId, procedure: 'compute.functions.deploy', key: 'deploy' }
+  const row = { requestHash: Buffer.alloc(32), now: Date.now() - 1_000, engineId: world.engine.id }
+  assert.equal(await claimKey(world.engine.db, key, row), undefined, 'it was given back')
+  await deploy()
+  assert.equal(started(), 2)
+  assert.equal(world.engine.claims.size, 0)
 })
 
 test('D51 a claim whose engine died is taken over after five minutes', async (t) => {

@@ -1,14 +1,20 @@
 // Table idempotency_keys (D40, D51): one row an (org, procedure, key), kept for a day.
 // 1. Who inserts the row runs the call; everybody else finds it. Inside one transaction a second caller waits on the
 //    row until the first commits or rolls back.
-// 2. A call outside a transaction claims its key for its engine; what an engine that died had claimed, it gives back when
-//    it starts again.
+// 2. A call outside a transaction claims its key for its engine. What an engine that died had claimed, it gives back when
+//    it starts again; what it could not give back because the store was away, it takes over at the next call.
 // 3. The answer is never one that holds a secret: procedures that give secrets store what they are about.
 import type { Instant } from '#lib/clock.ts'
 import type { Store, Tx } from '#store/connect.ts'
 
 export type KeyOf = { orgId: string; procedure: string; key: string }
-export type Seen = { requestHash: Buffer; answer: unknown; createdAt: Date }
+export type Seen = {
+  requestHash: Buffer
+  answer: unknown
+  createdAt: Date
+  /** Of a claim outside a transaction. */
+  engineId: string | null
+}
 
 /** Undefined: the key is new, and now this caller's. `answer` null: another call with it is under way. */
 export async function claimKey(
@@ -29,10 +35,17 @@ export async function claimKey(
     .executeTakeFirst()
   if (result.numInsertedOrUpdatedRows === 1n) return undefined
   const seen = await of(db.selectFrom('idempotencyKeys'), key)
-    .select(['requestHash', 'answer', 'createdAt'])
+    .select(['requestHash', 'answer', 'createdAt', 'engineId'])
     .executeTakeFirst()
   // Between the two statements the other call failed and gave the key back: as good as under way.
-  return seen ?? { requestHash: row.requestHash, answer: null, createdAt: new Date(row.now) }
+  return (
+    seen ?? {
+      requestHash: row.requestHash,
+      answer: null,
+      createdAt: new Date(row.now),
+      engineId: null,
+    }
+  )
 }
 
 /** Takes over a claim whose owner seems to have died; false when somebody else was faster. */

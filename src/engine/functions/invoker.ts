@@ -1,4 +1,5 @@
 // What the rest of the engine asks of the part that runs functions.
+import type { TrustTier } from '#core/node/node.ts'
 import type { Outcome } from '#protocol/messages.ts'
 import type { For, Prepared } from '#engine/functions/artifacts.ts'
 
@@ -22,7 +23,7 @@ export type Invoked = {
   stderr: Uint8Array
   stdoutTruncated: boolean
   stderrTruncated: boolean
-  node: { nodeId: string; trustTier: 'secure' | 'community' } | null
+  node: { nodeId: string; trustTier: TrustTier } | null
 }
 
 export type Invoker = {

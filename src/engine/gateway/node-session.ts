@@ -4,6 +4,7 @@
 // 1. A session ends once, with one reason, whoever ends it; what the node says afterwards is dropped.
 // 2. Nothing here touches the store: the gateway decides, and writes.
 import type { Duplex } from 'node:stream'
+import type { TrustTier } from '#core/node/node.ts'
 import type { Cancel, Clock, Instant } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import type { Framed } from '#protocol/framed.ts'
@@ -17,7 +18,7 @@ export type SessionFacts = {
   nodeId: string
   epoch: number
   identityGeneration: number
-  trustTier: 'secure' | 'community'
+  trustTier: TrustTier
 }
 
 /** Why a session ended; `silence` makes the node unreachable, everything else disconnected. */

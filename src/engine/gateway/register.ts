@@ -5,9 +5,9 @@
 // 2. Epoch and generation jump past whatever the node has seen: an engine restored from an old database hands out
 //    nothing twice.
 // 3. A refusal writes nothing but its event.
-import type { Clock, Instant } from '#lib/clock.ts'
+import type { TrustTier, Clock, Instant } from '#lib/clock.ts'
 import { newId } from '#lib/id.ts'
-import type { Random } from '#lib/random.ts'
+import type { TrustTier, Random } from '#lib/random.ts'
 import { ACCEPTANCE_DEADLINE_MS } from '#core/node/limits.ts'
 import { effectiveTier } from '#core/node/node.ts'
 import type { NodeCertificate } from '#protocol/certificate.ts'
@@ -170,7 +170,7 @@ async function beginAcceptance(
 }
 
 /** D39, 000-25: a community node without a jailer offers no machines, whatever its agent says. */
-function offered(message: Register, trustTier: 'secure' | 'community'): string[] {
+function offered(message: Register, trustTier: TrustTier): string[] {
   const tier = effectiveTier(trustTier, message.community)
   const runtimes = [...new Set(message.manifest.runtimes)]
   return tier === 'community' && !message.jailer

@@ -204,7 +204,7 @@ test('AC-3 pages load nothing inline and nothing from elsewhere', async (t) => {
     for (const [, asset = ''] of html.matchAll(/(?:src|href)="(\/(?:assets|docs)\/[^"]+)"/g)) {
       const file = await world.fetch(asset)
       assert.equal(file.status, 200, asset)
-      assert.match(file.headers.get('content-type') ?? '', /javascript|css/)
+      assert.match(file.headers.get('content-type') ?? '', /javascript|css|svg/)
       await file.body?.cancel()
     }
   }
