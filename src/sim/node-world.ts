@@ -2,6 +2,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { TrustTier } from '#core/node/node.ts'
 import { systemClock, type Clock } from '#lib/clock.ts'
 import { silentLogger } from '#lib/log.ts'
 import { newId } from '#lib/id.ts'
@@ -36,7 +37,7 @@ export type GatewayOptions = Partial<GatewayConfig> & {
   /** Another way to the same rows: one that fails, say. */
   db?: Store
 }
-export type EnrollOptions = { orgId?: string; trustTier?: 'secure' | 'community' }
+export type EnrollOptions = { orgId?: string; trustTier?: TrustTier }
 export type NodeWorldScope = { after(fn: () => Promise<void>): void }
 
 /** `clock` is the world's: of the rows it makes and of its gateways. */
@@ -49,7 +50,7 @@ export async function nodeWorld(
   t.after(() => rm(folder, { recursive: true, force: true }))
   const keyring = await openKeyring(folder, systemRandom)
   const orgId = newId('org', clock.now(), systemRandom)
-  const rootKey = rootKeyOf(keyring)
+  const rootKey = keyring.fleetRoot.current.publicKeyHex
   const give = async (id: string, identityGeneration: number): Promise<string> => {
     const { token, hash } = mintToken('node', rootKey, systemRandom)
     const tokenHash = Buffer.from(hash, 'hex')
@@ -81,15 +82,6 @@ export async function nodeWorld(
   }
 }
 
-/** The fleet root's public key, in hex. */
-export const rootKeyOf = (keyring: Keyring): string =>
-  keyring.fleetRoot.current.publicKey
-    .export({ type: 'spki', format: 'der' })
-    .subarray(SPKI_PREFIX_BYTES)
-    .toString('hex')
-
-const SPKI_PREFIX_BYTES = 12
-
 async function openGateway(
   t: NodeWorldScope,
   world: Pick<NodeWorld, 'db' | 'keyring' | 'clock'>,
@@ -113,7 +105,7 @@ async function openGateway(
 async function insertNode(
   db: Store,
   clock: Clock,
-  node: { nodeId: string; orgId: string; trustTier?: 'secure' | 'community' },
+  node: { nodeId: string; orgId: string; trustTier?: TrustTier },
 ): Promise<string> {
   const now = new Date(clock.now())
   const id = newId('node', clock.now(), systemRandom)

@@ -31,6 +31,8 @@ export type SigningKey = {
   /** 'fleet-root:3f…', from the public key. */
   id: string
   publicKey: KeyObject
+  /** Its 32 raw bytes, in hex. */
+  publicKeyHex: string
   privateKey: KeyObject
   /** PKCS#8, a secret. */
   pem(): string
@@ -63,6 +65,7 @@ export type KeyKind = (typeof SIGNING)[number] | (typeof SECRET)[number]
 
 const PKCS8_PREFIX = Buffer.from('302e020100300506032b657004220420', 'hex')
 const SEED_BYTES = 32
+const PUBLIC_KEY_BYTES = 32
 const KEY_FILE_BYTES_MAX = 4096
 
 /** Loads the keyring and makes what is missing. Errors: INVALID_STATE `KEYRING_OPEN` (modes), `KEYRING_MALFORMED`. */
@@ -152,10 +155,13 @@ function newPem(random: Random): string {
 function signingKey(kind: string, { path, text }: KeyFile): SigningKey {
   const privateKey = parsePem(path, text)
   const publicKey = createPublicKey(privateKey)
-  const print = createHash('sha256').update(publicKey.export({ type: 'spki', format: 'der' }))
+  const spki = publicKey.export({ type: 'spki', format: 'der' })
+  const print = createHash('sha256').update(spki)
   return {
     id: `${kind}:${print.digest('hex').slice(0, 16)}`,
     publicKey,
+    // RFC 8410: what stands before them is the algorithm.
+    publicKeyHex: spki.subarray(-PUBLIC_KEY_BYTES).toString('hex'),
     privateKey,
     pem: () => privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(),
   }

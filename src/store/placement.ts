@@ -5,7 +5,7 @@
 // 3. A statement waits for one node's row at most, and holds no other meanwhile: bookings cannot deadlock.
 // 4. Nothing here reads `contributor` (000-16).
 import { type RawBuilder, sql } from 'kysely'
-import type { PlacementNode } from '#core/node/node.ts'
+import type { PlacementNode, TrustTier } from '#core/node/node.ts'
 import type { Workload } from '#core/placement/place.ts'
 import type { Store, Tx } from '#store/connect.ts'
 
@@ -56,7 +56,7 @@ const heldBySql = (engineId: string): Condition => sql<boolean>`exists (
 )`
 
 /** D39: the stricter of the record's tier and the agent's own flag. */
-export const effectiveTierSql = sql<'secure' | 'community'>`
+export const effectiveTierSql = sql<TrustTier>`
   case when n.community_flag then 'community' else n.trust_tier end`
 
 const placementColumns = sql`
@@ -116,7 +116,7 @@ export type SlotSpec = {
   createdAt: Date
 }
 
-export type Booked = { nodeRecordId: string; nodeId: string; trustTier: 'secure' | 'community' }
+export type Booked = { nodeRecordId: string; nodeId: string; trustTier: TrustTier }
 
 /**
  * Books the work on the first of `nodeIds` that is not locked by somebody else and still fits; `wait` waits for the

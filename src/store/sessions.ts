@@ -4,6 +4,7 @@
 // 3. Only changes of connectivity are row writes of a session; beats stay in memory (`last_seen_at` is flushed in
 //    batches and decides nothing).
 import { sql } from 'kysely'
+import type { TrustTier } from '#core/node/node.ts'
 import type { Instant } from '#lib/clock.ts'
 import type { Store, Tx } from '#store/connect.ts'
 import { transaction } from '#store/connect.ts'
@@ -15,8 +16,8 @@ export type NodeAtRegister = {
   provisionState: string
   generation: number
   observedGeneration: number
-  trustTier: 'secure' | 'community'
-  pendingTrustTier: 'secure' | 'community' | null
+  trustTier: TrustTier
+  pendingTrustTier: TrustTier | null
   /** The epoch of the last session; 0 when there was none. */
   epoch: number
   /** When a session is open by the rows: the engine that holds it. */
@@ -50,8 +51,7 @@ export async function nodeAtRegister(tx: Tx, nodeRecordId: string): Promise<Node
   }
 }
 
-const tier = (text: string): 'secure' | 'community' =>
-  text === 'community' ? 'community' : 'secure'
+const tier = (text: string): TrustTier => (text === 'community' ? 'community' : 'secure')
 
 /** The generation that the node was asked for and has not reported yet, if any. */
 export async function generationWanted(
@@ -73,7 +73,7 @@ export type SessionStart = SessionKey & {
   remoteAddress: string
   now: Instant
   generation: number
-  trustTier: 'secure' | 'community'
+  trustTier: TrustTier
   manifest: { cpuMillis: number; memMb: number; runtimes: readonly string[] }
   community: boolean
   jailer: boolean

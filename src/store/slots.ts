@@ -4,6 +4,7 @@
 // 3. A slot is counted by the engine that holds the node's session: slots follow the session.
 import { sql } from 'kysely'
 import type { Workload } from '#core/placement/place.ts'
+import type { TrustTier } from '#core/node/node.ts'
 import type { Store, Tx } from '#store/connect.ts'
 import { admissibleSql, effectiveTierSql } from '#store/placement.ts'
 
@@ -17,7 +18,7 @@ export type SlotRow = {
   memMb: number
   nodeRecordId: string
   nodeId: string
-  trustTier: 'secure' | 'community'
+  trustTier: TrustTier
 }
 
 const slotColumns = sql`

@@ -8,7 +8,7 @@ import { createIdentity } from '#protocol/identity.ts'
 import { dialTls } from '#protocol/tls-pipe.ts'
 import { testDatabase } from '#store/test-database.ts'
 import { SimNode, type SimNodeSpec } from '#sim/node.ts'
-import { nodeWorld, rootKeyOf, type NodeWorld } from '#sim/node-world.ts'
+import { nodeWorld, type NodeWorld } from '#sim/node-world.ts'
 import type { RunningGateway } from '#engine/gateway/start-gateway.ts'
 import { until } from '#lib/until.ts'
 
@@ -174,7 +174,8 @@ test('ND-5 after revokeIdentity the old token and key are IDENTITY_REPLACED; the
 test('ND-4 a token that no node has is TOKEN_UNKNOWN; one of another fleet never reaches the engine', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway()
-  const { token } = mintToken('node', rootKeyOf(world.keyring), systemRandom)
+  const root = world.keyring.fleetRoot.current.publicKeyHex
+  const { token } = mintToken('node', root, systemRandom)
   const unknown = await refused(await start(t, gateway, { nodeId: 'node-a1', token }))
   assert.equal(unknown.reason, 'TOKEN_UNKNOWN')
   const other = mintToken('node', (await createIdentity(systemRandom)).publicKey, systemRandom)

@@ -5,11 +5,11 @@
 // 2. Epoch and generation jump past whatever the node has seen: an engine restored from an old database hands out
 //    nothing twice.
 // 3. A refusal writes nothing but its event.
-import type { TrustTier, Clock, Instant } from '#lib/clock.ts'
+import type { Clock, Instant } from '#lib/clock.ts'
 import { newId } from '#lib/id.ts'
-import type { TrustTier, Random } from '#lib/random.ts'
+import type { Random } from '#lib/random.ts'
 import { ACCEPTANCE_DEADLINE_MS } from '#core/node/limits.ts'
-import { effectiveTier } from '#core/node/node.ts'
+import { effectiveTier, type TrustTier } from '#core/node/node.ts'
 import type { NodeCertificate } from '#protocol/certificate.ts'
 import { hashToken } from '#protocol/enroll-token.ts'
 import type { Register } from '#protocol/messages.ts'

@@ -1,5 +1,4 @@
 // A node's one-time token and its credential: made together with what it is for, shown once (ND-1, D40).
-import type { KeyObject } from 'node:crypto'
 import type { TxCall } from '#engine/call.ts'
 import { mintToken } from '#protocol/enroll-token.ts'
 import { addCredential } from '#store/credentials.ts'
@@ -13,8 +12,8 @@ export async function giveToken(
   node: { id: string; identityGeneration: number },
 ): Promise<string> {
   const { engine, tx } = call
-  const root = rawKey(engine.keyring.fleetRoot.current.publicKey)
-  const { token, hash } = mintToken('node', root, engine.random)
+  const root = engine.keyring.fleetRoot.current
+  const { token, hash } = mintToken('node', root.publicKeyHex, engine.random)
   await addCredential(tx, {
     nodeRecordId: node.id,
     identityGeneration: node.identityGeneration,
@@ -22,11 +21,4 @@ export async function giveToken(
     now: engine.clock.now(),
   })
   return token
-}
-
-/** The 32 bytes of an ed25519 key, in hex. */
-function rawKey(key: KeyObject): string {
-  const { x } = key.export({ format: 'jwk' })
-  if (x === undefined) throw new Error('invariant broken: the fleet root is no ed25519 key')
-  return Buffer.from(x, 'base64url').toString('hex')
 }
