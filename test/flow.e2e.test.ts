@@ -246,7 +246,7 @@ test('000-45 000-46 000-21 revoke ends the session: the agent exits 78 with the 
   const oldToken = await compute.nodes.revoke({ orgId, id: before.id })
   assert.equal(oldToken.node.id, before.id)
   assert.equal((await agent.program.exited).code, 78)
-  assert.match(agent.log, /REVOKED: .*node-b1 was revoked/)
+  assert.match(agent.log, /NODE_REVOKED: .*node-b1 was revoked/)
   const { nodes } = await compute.nodes.list({ orgId })
   assert.ok(nodes.every((one) => one.node_id !== 'node-b1'))
   agent.start()

@@ -22,19 +22,14 @@ import {
   type Pipe,
 } from '#protocol/pipe.ts'
 
-/** What a front that shares a TCP port looks for in a ClientHello before it hands the socket to `adopt`. */
+/** What a front that shares a TCP port looks for in a ClientHello. */
 export const ALPN = 'clutch/1'
 /** Sockets of one address in the middle of a handshake: each costs a signature. */
 const HANDSHAKES_MAX_PER_ADDRESS = 64
 const KEEP_ALIVE_MS = 15_000
 
-export type TlsListener = Listener & {
-  /** Takes a TCP socket that somebody else accepted, nothing of it read (or what was read put back by `unshift`). */
-  adopt(socket: net.Socket): void
-}
-
 /** Listens for TLS on TCP. Rejects UNAVAILABLE when the address cannot be had. */
-export async function listenTls(options: ListenOptions): Promise<TlsListener> {
+export async function listenTls(options: ListenOptions): Promise<Listener> {
   const { identity, clock, onRefused } = options
   const server = tls.createServer({
     key: identity.privateKeyPem,
@@ -59,7 +54,6 @@ export async function listenTls(options: ListenOptions): Promise<TlsListener> {
   return {
     transport: 'tls',
     port: typeof address === 'object' && address ? address.port : options.port,
-    adopt: (socket) => void server.emit('connection', socket),
     close: async () => void server.close(),
   }
 }

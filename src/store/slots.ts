@@ -46,11 +46,16 @@ export async function admissibleSlots(
 
 /** Takes over the slots of nodes whose session the engine holds; then every slot that the engine counts. */
 export async function adoptSlots(db: Store | Tx, engineId: string): Promise<SlotRow[]> {
+  // One that is just being given back is left alone: waiting for it could deadlock with who holds its node.
   await sql`
-    update slots set engine_id = ${engineId}
-    from node_sessions s
-    where s.node_id = slots.node_id and s.engine_id = ${engineId} and s.disconnected_at is null
-      and slots.engine_id <> ${engineId}
+    with others as (
+      select slots.id from slots
+      join node_sessions s on s.node_id = slots.node_id and s.engine_id = ${engineId}
+        and s.disconnected_at is null
+      where slots.engine_id <> ${engineId}
+      for update of slots skip locked
+    )
+    update slots set engine_id = ${engineId} from others where slots.id = others.id
   `.execute(db)
   const { rows } = await sql<SlotRow>`
     select ${slotColumns} from slots

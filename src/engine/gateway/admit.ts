@@ -10,13 +10,13 @@ export type RefusalReason =
   | 'KEY_MISMATCH'
   | 'NODE_MISMATCH'
   | 'ORG_MISMATCH'
-  | 'REVOKED'
-  | 'IDENTITY_REPLACED'
+  | 'NODE_REVOKED'
+  | 'IDENTITY_REVOKED'
   | 'MESSAGE_MALFORMED'
   | 'TOO_LATE'
   | 'TICKET_UNKNOWN'
   | 'BUSY'
-  | 'STORE_UNAVAILABLE'
+  | 'store_unavailable'
   | 'INTERNAL'
 
 /** `retry: false`: nothing changes until somebody acts. The message says what was wrong and what would be right. */
@@ -50,7 +50,7 @@ export function judge(candidate: Candidate | undefined, presented: Presented): V
   if (candidate.revoked)
     return refuse(
       refusal(
-        'REVOKED',
+        'NODE_REVOKED',
         `node ${nodeId} was revoked; enroll it again and start it with the new token`,
       ),
     )
@@ -76,7 +76,7 @@ export function judge(candidate: Candidate | undefined, presented: Presented): V
   if (generations.some((generation) => generation !== current))
     return refuse(
       refusal(
-        'IDENTITY_REPLACED',
+        'IDENTITY_REVOKED',
         `the identity of node ${nodeId} was replaced (it is generation ${current} now): start it with the token that revoke-identity printed`,
       ),
     )

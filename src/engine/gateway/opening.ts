@@ -124,7 +124,7 @@ export class Openings {
     if (error instanceof AppError && error.code === 'UNAVAILABLE')
       return this.#refuse(
         framed,
-        refusal('STORE_UNAVAILABLE', 'the engine cannot reach its database at the moment', true),
+        refusal('store_unavailable', 'the engine cannot reach its database at the moment', true),
       )
     this.#deps.log.error({ err: error }, 'a connection could not be served')
     this.#refuse(framed, refusal('INTERNAL', 'the engine failed; its log says why', true))

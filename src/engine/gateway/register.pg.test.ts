@@ -137,7 +137,7 @@ test('ND-4 another machine with the same token is KEY_MISMATCH, with an event; t
   assert.equal(gateway.session(id)?.epoch, 1)
 })
 
-test('000-21 000-46 a revoked node is REVOKED; enrolled again under its name, the new token works and the old does not', async (t) => {
+test('000-21 000-46 a revoked node is NODE_REVOKED; enrolled again under its name, the new token works and the old does not', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway()
   const old = await world.enroll('node-a1')
@@ -148,13 +148,13 @@ test('000-21 000-46 a revoked node is REVOKED; enrolled again under its name, th
     .execute()
   const again = await world.enroll('node-a1')
   const refusal = await refused(await start(t, gateway, { nodeId: 'node-a1', token: old.token }))
-  assert.equal(refusal.reason, 'REVOKED')
+  assert.equal(refusal.reason, 'NODE_REVOKED')
   const node = await start(t, gateway, { nodeId: 'node-a1', token: again.token })
   await until('connected', () => node.connected)
   assert.equal(node.welcome?.node.id, again.id)
 })
 
-test('ND-5 after revokeIdentity the old token and key are IDENTITY_REPLACED; the new token registers', async (t) => {
+test('ND-5 after revokeIdentity the old token and key are IDENTITY_REVOKED; the new token registers', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway()
   const { id, token } = await world.enroll('node-a1')
@@ -163,9 +163,9 @@ test('ND-5 after revokeIdentity the old token and key are IDENTITY_REPLACED; the
   const newToken = await world.replaceIdentity(id)
   // Not told to stop, only cut off: it redials by its key and its certificate of generation 1.
   gateway.endSession(id, { reason: 'TEST', message: 'redial', retry: true })
-  assert.equal((await refused(first)).reason, 'IDENTITY_REPLACED')
+  assert.equal((await refused(first)).reason, 'IDENTITY_REVOKED')
   const withOld = await start(t, gateway, { nodeId: 'node-a1', token })
-  assert.equal((await refused(withOld)).reason, 'IDENTITY_REPLACED')
+  assert.equal((await refused(withOld)).reason, 'IDENTITY_REVOKED')
   const withNew = await start(t, gateway, { nodeId: 'node-a1', token: newToken })
   await until('connected', () => withNew.connected)
   assert.equal(withNew.welcome?.identityGeneration, 2)

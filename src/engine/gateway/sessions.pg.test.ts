@@ -391,7 +391,7 @@ test('OP-9 what a store that was away did not take is asked for again; REGISTER 
   const other = await world.enroll('node-b2')
   const waiting = await start(t, gateway, { nodeId: 'node-b2', token: other.token })
   await until('refused', () =>
-    waiting.ends.some((end) => end.kind === 'retryable' && end.reason === 'STORE_UNAVAILABLE'),
+    waiting.ends.some((end) => end.kind === 'retryable' && end.reason === 'store_unavailable'),
   )
   assert.equal(node.connected, true)
   node.spec.onCommand = undefined
