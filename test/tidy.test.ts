@@ -189,6 +189,18 @@ test('OP-2 no test is skipped, focused or postponed, and no source says TODO', (
   assert.deepEqual(marked, [])
 })
 
+test('OP-7 every dependency has its line in docs/decisions', () => {
+  const kinds = ['dependencies', 'devDependencies', 'optionalDependencies'] as const
+  const listed = JSON.parse(read('package.json')) as Record<(typeof kinds)[number], object>
+  const decided = tracked.filter((file) => file.startsWith('docs/decisions/')).map(read)
+  const named = (name: string): boolean => decided.some((text) => text.includes(`\`${name}\``))
+  const undecided = kinds
+    .flatMap((kind) => Object.keys(listed[kind]))
+    // `@orpc/*` stands for its packages.
+    .filter((name) => !named(name) && !named(`${name.split('/')[0]}/*`))
+  assert.deepEqual(undecided, [])
+})
+
 test('code of the product takes time, chance and environment as arguments', () => {
   const air = /\bDate\.now\(|\bMath\.random\(|\bprocess\.env\b|\bnew Date\(\)/
   const takers = sources.filter(
