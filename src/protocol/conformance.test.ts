@@ -5,13 +5,14 @@ import { createHash, randomBytes } from 'node:crypto'
 import dgram from 'node:dgram'
 import { once } from 'node:events'
 import net from 'node:net'
+import { buffer } from 'node:stream/consumers'
 import { after, suite, test } from 'node:test'
 import { systemClock as clock } from '#lib/clock.ts'
 import type { AppError } from '#lib/error.ts'
 import { systemRandom } from '#lib/random.ts'
 import { until } from '#lib/until.ts'
 import { dial } from '#protocol/dial.ts'
-import { FRAME, writeHeader } from '#protocol/frame.ts'
+import { FRAME } from '#protocol/frame.ts'
 import { Framed } from '#protocol/framed.ts'
 import { createIdentity, type Identity } from '#protocol/identity.ts'
 import { Mux, type MuxOptions } from '#protocol/mux.ts'
@@ -20,6 +21,7 @@ import type { ListenOptions, Listener, Pipe, Transport } from '#protocol/pipe.ts
 import { listenQuic } from '#protocol/quic-pipe.ts'
 import { signStatement, verifyStatement } from '#protocol/statement.ts'
 import { listenTls } from '#protocol/tls-pipe.ts'
+import { frameOf } from '#protocol/test-frames.ts'
 
 const HOST = '127.0.0.1'
 const engine = await createIdentity(systemRandom)
@@ -102,19 +104,6 @@ class Gate {
   }
 }
 
-async function bytesOf(stream: MuxStream): Promise<Buffer> {
-  const chunks: Buffer[] = []
-  for await (const chunk of stream) chunks.push(chunk as Buffer)
-  return Buffer.concat(chunks)
-}
-
-function frameOf(type: number, value: number, id: number, payload = Buffer.alloc(0)): Buffer {
-  const bytes = Buffer.alloc(8 + payload.length)
-  writeHeader(bytes, 0, { type, value, id })
-  payload.copy(bytes, 8)
-  return bytes
-}
-
 const reasonOf = (error: unknown): unknown => (error as AppError | undefined)?.details?.reason
 const closed = (pipe: Pipe): Promise<AppError | undefined> =>
   new Promise((resolve) => pipe.onClose(resolve))
@@ -187,7 +176,7 @@ for (const transport of ['quic', 'tls'] as const)
       stream.end('hello')
       assert.deepEqual(await nodeSide.next(), { t: 'joined' })
       new Mux(nodeSide.takeOver(), { clock, opens: false, onStream: (s) => void s.pipe(s) })
-      assert.equal((await bytesOf(stream)).toString(), 'hello')
+      assert.equal((await buffer(stream)).toString(), 'hello')
       mux.close()
     })
 
@@ -204,7 +193,7 @@ for (const transport of ['quic', 'tls'] as const)
       const question = randomBytes(700_000)
       const stream = near.open()
       stream.end(question)
-      const answer = await bytesOf(stream)
+      const answer = await buffer(stream)
       assert.ok(answer.subarray(0, 32).equals(createHash('sha256').update(question).digest()))
       assert.equal(answer.length, 300_032)
       await until('the stream is forgotten', () => near.size === 0)
@@ -227,7 +216,7 @@ for (const transport of ['quic', 'tls'] as const)
       assert.equal(reasonOf(far[0]?.errored), 'STREAM_RESET')
       assert.equal(reasonOf(b.errored), 'STREAM_RESET')
       c.end(' world')
-      assert.equal((await bytesOf(c)).toString(), 'hello world')
+      assert.equal((await buffer(c)).toString(), 'hello world')
       near.close()
     })
 
@@ -255,7 +244,7 @@ for (const transport of ['quic', 'tls'] as const)
         written <= WINDOW + 256 * 1024,
         `${written} bytes were taken of a reader that sleeps`,
       )
-      assert.ok(sent.equals(await bytesOf(reader as MuxStream)))
+      assert.ok(sent.equals(await buffer(reader as MuxStream)))
       near.close()
     })
 
@@ -298,7 +287,7 @@ for (const transport of ['quic', 'tls'] as const)
       const work = Array.from({ length: 1000 }, async (_, at) => {
         const stream = near.open()
         stream.end(`stream ${at}`)
-        assert.equal((await bytesOf(stream)).toString(), `stream ${at}`)
+        assert.equal((await buffer(stream)).toString(), `stream ${at}`)
       })
       assert.equal(near.size, 1000)
       assert.throws(
@@ -342,7 +331,7 @@ for (const transport of ['quic', 'tls'] as const)
       assert.ok(median < 100, `the median ping took ${median.toFixed(1)} ms`)
       const call = near.open()
       call.end('echo')
-      assert.equal((await bytesOf(call)).toString(), 'echo')
+      assert.equal((await buffer(call)).toString(), 'echo')
       near.close()
     })
 

@@ -1,16 +1,18 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
+import { buffer } from 'node:stream/consumers'
 import { suite, test } from 'node:test'
 import fc from 'fast-check'
 import { systemClock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { fakeClock } from '#lib/fake-clock.ts'
 import { until } from '#lib/until.ts'
-import { FRAME, PAYLOAD_MAX, writeHeader } from '#protocol/frame.ts'
+import { FRAME, PAYLOAD_MAX } from '#protocol/frame.ts'
 import { memoryPipes, type MemoryEnd, type MemoryPipeOptions } from '#protocol/memory-pipe.ts'
 import { HELD_MAX, Mux, STALL_MS, UNREAD_MAX, type MuxOptions } from '#protocol/mux.ts'
 import { PIPE_WINDOW, PIPE_WINDOW_MAX, Pace } from '#protocol/pace.ts'
 import { WINDOW, WINDOW_MAX, type MuxStream } from '#protocol/mux-stream.ts'
+import { frameOf } from '#protocol/test-frames.ts'
 
 type World = {
   near: Mux
@@ -46,19 +48,6 @@ function world(
   return { near, far, ends, arrived, nearClosed, farClosed }
 }
 
-async function bytesOf(stream: MuxStream): Promise<Buffer> {
-  const chunks: Buffer[] = []
-  for await (const chunk of stream) chunks.push(chunk as Buffer)
-  return Buffer.concat(chunks)
-}
-
-function frameOf(type: number, value: number, id: number, payload = Buffer.alloc(0)): Buffer {
-  const bytes = Buffer.alloc(8 + payload.length)
-  writeHeader(bytes, 0, { type, value, id })
-  payload.copy(bytes, 8)
-  return bytes
-}
-
 const reasonOf = (error: unknown): unknown => (error as AppError | undefined)?.details?.reason
 
 suite('streams', () => {
@@ -75,7 +64,7 @@ suite('streams', () => {
           const sent = sizes.map((size) => randomBytes(size))
           for (const bytes of sent) stream.write(bytes)
           stream.end()
-          assert.ok(Buffer.concat(sent).equals(await bytesOf(stream)))
+          assert.ok(Buffer.concat(sent).equals(await buffer(stream)))
         })
         await Promise.all(work)
         await until('every stream is forgotten', () => w.near.size === 0 && w.far.size === 0)
@@ -172,7 +161,7 @@ suite('back-pressure', () => {
     const other = w.near.open()
     other.end('hello')
     await until('two streams arrive', () => w.arrived.length === 2)
-    assert.equal((await bytesOf(w.arrived[1] as MuxStream)).toString(), 'hello')
+    assert.equal((await buffer(w.arrived[1] as MuxStream)).toString(), 'hello')
   })
 
   test('ND-3 the window of a stream that is read grows, and what it grew by is given back', async () => {
@@ -250,7 +239,7 @@ suite('back-pressure', () => {
     stream.end(sent)
     await clock.advance(STALL_MS - 1)
     w.ends[1].hold(false)
-    assert.ok(sent.equals(await bytesOf(stream)))
+    assert.ok(sent.equals(await buffer(stream)))
     await clock.advance(3 * STALL_MS)
     assert.equal(w.near.closed, false)
   })
