@@ -55,11 +55,19 @@ function reasonRows(): string[][] {
     ])
 }
 
-/** The literal reasons of `new AppError('CODE', …, { details: { reason: 'x' } })`. */
+/** Literal reasons: of `new AppError('CODE', …, { details: { reason: 'X' } })`, and of a file's own `refusal('X', …)`. */
 function* reasonsIn(text: string): Generator<[string, string]> {
   for (const part of text.split('new AppError(').slice(1)) {
     const name = /^\s*'([A-Z_]+)'/.exec(part)?.[1]
-    const reason = /\breason: '([A-Za-z_-]+)'/.exec(part.slice(0, 600))?.[1]
+    const reason = /\breason: '([A-Za-z_]+)'/.exec(part.slice(0, 600))?.[1]
     if (name !== undefined && reason !== undefined) yield [reason, name]
   }
+  // A function that takes the reason and makes the error of it.
+  const makers =
+    /\b(?:const|function) (\w+)\b[^{}]{0,120}?\breason: string\b[^]{0,200}?new AppError\(\s*'([A-Z_]+)'/g
+  for (const [, maker, name] of text.matchAll(makers))
+    for (const call of text.matchAll(
+      new RegExp(`\\b${maker}\\(\\s*(?:\\w+,\\s*)?'([A-Z_]+)'`, 'g'),
+    ))
+      if (call[1] !== undefined && name !== undefined) yield [call[1], name]
 }
