@@ -32,20 +32,35 @@ export function errorsPage(): string {
     table(['Code', 'HTTP', 'Means'], codes),
     '## Reasons',
     table(['Reason', 'Code', 'Said by'], reasonRows()),
+    '## Refusals of a session',
+    'What a node hears instead of a welcome, and the agent prints; where trying again cannot help it exits with 78.',
+    refusals().map(code).join(', '),
     '## Reasons of an invocation',
     `An invocation that was admitted always answers 200; ${code('reason')} says how it failed: ${REASONS.map(code).join(', ')}.`,
   )
 }
 
+/** The union in the gateway that names them. */
+function refusals(): string[] {
+  const [admit] = sources(/^src\/engine\/gateway\/admit\.ts$/)
+  const union = /export type RefusalReason =([^]*?)\n\n/.exec(admit?.text ?? '')?.[1] ?? ''
+  return [...union.matchAll(/'(\w+)'/g)].map(([, reason = '']) => reason)
+}
+
 function reasonRows(): string[][] {
+  const files = sources(/^src\/(?!sim\/|lib\/).*\.ts$/)
+  const room = (path: string): string => path.split('/')[1] ?? ''
   const found = new Map<string, { codes: Set<string>; rooms: Set<string> }>()
-  for (const { path, text } of sources(/^src\/(?!sim\/|lib\/).*\.ts$/))
-    for (const [reason, name] of reasonsIn(text)) {
+  for (const { path, text } of files) {
+    const mates = files.filter((mate) => room(mate.path) === room(path))
+    const lent = mates.flatMap((mate) => makersIn(mate.text).filter(({ lends }) => lends))
+    for (const [reason, name] of reasonsIn(text, [...makersIn(text), ...lent])) {
       const entry = found.get(reason) ?? { codes: new Set(), rooms: new Set() }
       entry.codes.add(name)
-      entry.rooms.add(path.split('/')[1] ?? '')
+      entry.rooms.add(room(path))
       found.set(reason, entry)
     }
+  }
   return [...found]
     .toSorted(([a], [b]) => (a.toLowerCase() < b.toLowerCase() ? -1 : 1))
     .map(([reason, { codes, rooms }]) => [
@@ -55,19 +70,29 @@ function reasonRows(): string[][] {
     ])
 }
 
-/** Literal reasons: of `new AppError('CODE', …, { details: { reason: 'X' } })`, and of a file's own `refusal('X', …)`. */
-function* reasonsIn(text: string): Generator<[string, string]> {
+/** A function that takes the reason and makes the error of it; `lends`: to other files of its room. */
+type Maker = { maker: string; name: string; lends: boolean }
+
+function makersIn(text: string): Maker[] {
+  const makers =
+    /\b(export )?(?:const|function) (\w+)\b[^{}]{0,120}?\breason: string\b[^]{0,200}?new AppError\(\s*'([A-Z_]+)'/g
+  return [...text.matchAll(makers)].map(([, lends, maker = '', name = '']) => ({
+    maker,
+    name,
+    lends: lends !== undefined,
+  }))
+}
+
+/** Literal reasons: of `new AppError('CODE', …, { details: { reason: 'X' } })`, and of calls like `refusal('X', …)`. */
+function* reasonsIn(text: string, makers: readonly Maker[]): Generator<[string, string]> {
   for (const part of text.split('new AppError(').slice(1)) {
     const name = /^\s*'([A-Z_]+)'/.exec(part)?.[1]
     const reason = /\breason: '([A-Za-z_]+)'/.exec(part.slice(0, 600))?.[1]
     if (name !== undefined && reason !== undefined) yield [reason, name]
   }
-  // A function that takes the reason and makes the error of it.
-  const makers =
-    /\b(?:const|function) (\w+)\b[^{}]{0,120}?\breason: string\b[^]{0,200}?new AppError\(\s*'([A-Z_]+)'/g
-  for (const [, maker, name] of text.matchAll(makers))
+  for (const { maker, name } of makers)
     for (const call of text.matchAll(
       new RegExp(`\\b${maker}\\(\\s*(?:\\w+,\\s*)?'([A-Z_]+)'`, 'g'),
     ))
-      if (call[1] !== undefined && name !== undefined) yield [call[1], name]
+      if (call[1] !== undefined) yield [call[1], name]
 }
