@@ -173,33 +173,30 @@ test('000-09 a wrong value is refused before any request, naming field, value an
   const org = ['--org-id', 'acme']
   const cases: [string[], RegExp][] = [
     [
-      ['nodes', 'enroll', 'A_b', '--trust-tier', 'secure', ...org],
+      ['nodes', 'enroll', 'A_b', '--trust-tier', 'secure'],
       /^INVALID: nodeId must be lowercase.*, not 'A_b'/,
     ],
     [
-      ['nodes', 'enroll', 'a', '--trust-tier', 'secure', '--contributor', 'Ada', ...org],
+      ['nodes', 'enroll', 'a', '--trust-tier', 'secure', '--contributor', 'Ada'],
       /^INVALID: contributor is accepted with trustTier 'community' only$/m,
     ],
-    [['nodes', 'enroll', 'a', ...org], /^INVALID: trustTier must be 'secure'/],
-    [['nodes', 'enroll', 'a', '--trust-tier', 'x', ...org], /^INVALID: trustTier must be 'secure'/],
+    [['nodes', 'enroll', 'a'], /^INVALID: trustTier must be 'secure'/],
+    [['nodes', 'enroll', 'a', '--trust-tier', 'x'], /^INVALID: trustTier must be 'secure'/],
     [
-      ['functions', 'deploy', WORD_COUNT, '--cpu-millis', '99', ...org],
+      ['functions', 'deploy', WORD_COUNT, '--cpu-millis', '99'],
       /^INVALID: cpuMillis must be a whole number from 100 to 16000, not 99/,
     ],
+    [['functions', 'deploy', WORD_COUNT, '--cpu-millis', '16001'], /^INVALID: cpuMillis must/],
     [
-      ['functions', 'deploy', WORD_COUNT, '--cpu-millis', '16001', ...org],
-      /^INVALID: cpuMillis must/,
-    ],
-    [
-      ['functions', 'deploy', WORD_COUNT, '--mem-mb', '1.5', ...org],
+      ['functions', 'deploy', WORD_COUNT, '--mem-mb', '1.5'],
       /^INVALID: memMb must be a whole number from 16 to 4096, not 1.5/,
     ],
     [
-      ['functions', 'deploy', WORD_COUNT, '--mem-mb', '', ...org],
+      ['functions', 'deploy', WORD_COUNT, '--mem-mb', ''],
       /^INVALID: memMb must be a whole number from 16 to 4096/,
     ],
     [
-      ['functions', 'deploy', WORD_COUNT, '--mem-mb', 'lots', ...org],
+      ['functions', 'deploy', WORD_COUNT, '--mem-mb', 'lots'],
       /^INVALID: memMb must be a whole number from 16 to 4096, not 'lots'\n  → The flag is --mem-mb/,
     ],
     [
@@ -220,7 +217,7 @@ test('000-09 a wrong value is refused before any request, naming field, value an
       /^INVALID: expiresInDays must be a whole number from 1 to 3650, not 0/,
     ],
     [
-      ['functions', 'rollback', 'a', '--version', 'x', ...org],
+      ['functions', 'rollback', 'a', '--version', 'x'],
       /^INVALID: version must be a whole number from 1, not 'x'/,
     ],
     [

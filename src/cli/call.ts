@@ -82,6 +82,11 @@ function procedureAt(path: readonly string[]): Called {
   }
 }
 
+/** The input of a procedure (`compute.functions.deploy`) before it is sent. Errors: INVALID. */
+export function checkFields(procedure: string, input: object): void {
+  checkInput(procedureAt(procedure.split('.')).schema, input)
+}
+
 async function repeat<T>(once: () => Promise<T>, safe: boolean, deps: Deps): Promise<T> {
   for (let attempt = 0; ; attempt++) {
     try {

@@ -2,8 +2,22 @@
 import type { Cli } from '#cli/cli.ts'
 import { AppError } from '#lib/error.ts'
 
-/** Errors: INVALID `ORG_REQUIRED` listing the orgs; FORBIDDEN `NO_ORG`. */
-export async function resolveOrg(cli: Cli, flag: string | undefined): Promise<string> {
+/** What a command is about to send, but for the org. */
+export type Sending = { procedure: string; fields: object }
+
+/**
+ * What is wrong with the fields is told first: nobody signs in or starts an engine to hear of a typo.
+ * Errors: INVALID of the fields; INVALID `ORG_REQUIRED` listing the orgs; FORBIDDEN `NO_ORG`.
+ */
+export async function resolveOrg(
+  cli: Cli,
+  flag: string | undefined,
+  sending?: Sending,
+): Promise<string> {
+  if (sending) {
+    const { checkFields } = await import('#cli/call.ts')
+    checkFields(sending.procedure, { orgId: 'not known yet', ...sending.fields })
+  }
   const known = flag ?? cli.settings.orgId ?? (await cli.target()).orgId
   if (known !== undefined) return known
   const { orgs } = await (await cli.api()).access.whoami({})

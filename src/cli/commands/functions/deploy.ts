@@ -56,7 +56,10 @@ export const deploy = buildCommand<Flags, [file: string], Cli>({
     const bytes = await readComponent(file)
     checkMagic(bytes)
     const called = name ?? nameOf(file)
-    const org = await resolveOrg(this, orgId)
+    const org = await resolveOrg(this, orgId, {
+      procedure: 'compute.functions.deploy',
+      fields: { name: called, component: '', ...fields },
+    })
     const progress = await this.ask.progress(
       `Uploading ${formatBytes(bytes.length)} and preparing ${called}`,
     )

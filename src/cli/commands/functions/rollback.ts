@@ -21,9 +21,10 @@ export const rollback = buildCommand<Flags, [name: string], Cli>({
     positional: { kind: 'tuple', parameters: [argument('name', 'The function’s name')] },
   },
   async func({ json, orgId, version }, name) {
-    const org = await resolveOrg(this, orgId)
-    const input = { orgId: org, name, ...(version === undefined ? {} : { version }) }
-    const made = await (await this.api()).compute.functions.rollback(input)
+    const input = { name, ...(version === undefined ? {} : { version }) }
+    const procedure = 'compute.functions.rollback'
+    const org = await resolveOrg(this, orgId, { procedure, fields: input })
+    const made = await (await this.api()).compute.functions.rollback({ orgId: org, ...input })
     if (json) return this.out.json(made)
     this.out.line(`${made.function.name} runs version ${made.function.version}`)
   },

@@ -44,10 +44,10 @@ export const enroll = buildCommand<Flags, [nodeId: string], Cli>({
     const chosen =
       trustTier ??
       (await this.ask.choose('Whose hardware is it? (trust tier)', ['secure', 'community']))
-    const org = await resolveOrg(this, orgId)
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked by the contract before it is sent
-    const input = { orgId: org, nodeId, trustTier: chosen as TrustTier, ...fields }
-    const made = await (await this.api()).compute.nodes.enroll(input)
+    const input = { nodeId, trustTier: chosen as TrustTier, ...fields }
+    const org = await resolveOrg(this, orgId, { procedure: 'compute.nodes.enroll', fields: input })
+    const made = await (await this.api()).compute.nodes.enroll({ orgId: org, ...input })
     if (json) return this.out.json(made)
     this.out.line(`Enrolled ${this.out.style('bold', made.node.node_id)} (${made.node.id})`)
     printToken(this, { ...made, server: await serverOf(this, server) })

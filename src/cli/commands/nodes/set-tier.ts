@@ -22,10 +22,11 @@ export const setTier = buildCommand<CommonFlags, [id: string, tier: string], Cli
     },
   },
   async func({ json, orgId }, id, tier) {
-    const org = await resolveOrg(this, orgId)
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked by the contract before it is sent
-    const input = { orgId: org, id, trustTier: tier as TrustTier }
-    const { node } = await (await this.api()).compute.nodes.setTrustTier(input)
+    const input = { id, trustTier: tier as TrustTier }
+    const procedure = 'compute.nodes.setTrustTier'
+    const org = await resolveOrg(this, orgId, { procedure, fields: input })
+    const { node } = await (await this.api()).compute.nodes.setTrustTier({ orgId: org, ...input })
     if (json) return this.out.json({ node })
     this.out.line(`${node.node_id} is ${tierText(node)}`)
   },

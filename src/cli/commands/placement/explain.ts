@@ -41,16 +41,15 @@ export const explain = buildCommand<Flags, [name?: string], Cli>({
     },
   },
   async func({ json, orgId, runtime, ...workload }, name) {
-    const org = await resolveOrg(this, orgId)
-    const verdict = await (
-      await this.api()
-    ).compute.placement.explain({
-      orgId: org,
+    const input = {
       ...workload,
       ...(name === undefined ? {} : { name }),
       // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked by the contract before it is sent
       ...(runtime === undefined ? {} : { runtime: runtime as Runtime }),
-    })
+    }
+    const procedure = 'compute.placement.explain'
+    const org = await resolveOrg(this, orgId, { procedure, fields: input })
+    const verdict = await (await this.api()).compute.placement.explain({ orgId: org, ...input })
     if (json) return this.out.json(verdict)
     this.out.line(this.out.style(verdict.placeable ? 'green' : 'yellow', verdict.summary))
     if (verdict.nodes.length === 0) return
