@@ -89,8 +89,8 @@ export const AGENT_HELP = `clutch-noded: offers this machine to a Clutch platfor
   --community            this is contributed hardware; it offers no microVMs without --jailer
   --jailer               offer microVMs only inside the jail
   --data-dir DIR         keys, journal, cache (CLUTCH_DATA_DIR)
-  --max-cpu-millis N     offer at most this much CPU, in thousandths of a core
-  --max-mem-mb N         offer at most this much memory; by default all but a tenth
+  --max-cpu-millis N     offer at most this much CPU, in thousandths of a core (CLUTCH_MAX_CPU_MILLIS)
+  --max-mem-mb N         offer at most this much memory; by default all but a tenth (CLUTCH_MAX_MEM_MB)
   --transport auto       quic: UDP only; tls: TCP only; auto: QUIC, and TCP where UDP does not get through
   --log-level info
 `

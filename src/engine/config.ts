@@ -133,7 +133,7 @@ export const settings: readonly Setting[] = Object.entries(engineSettings.shape)
 
 /** CLUTCH_ names of other programs, which an engine may find in its environment. */
 const ELSEWHERE =
-  /^CLUTCH_(TEST_.*|SOAK|TOKEN|TOKEN_FILE|URL|ORG|API_KEY|API_KEY_FILE|SERVER|NODE|RUNTIMES|DATA_DIR|NODED_.*|BENCH_.*)$/
+  /^CLUTCH_(TEST_.*|SOAK|TOKEN|TOKEN_FILE|URL|ORG|API_KEY|API_KEY_FILE|SERVER|NODE|RUNTIMES|DATA_DIR|MAX_CPU_MILLIS|MAX_MEM_MB|NODED_.*|BENCH_.*)$/
 
 /**
  * The settings of `argv` (without the program's name) over those of `env`. Throws INVALID with every fault in one
