@@ -181,6 +181,10 @@ test('000-09 a wrong value is refused before any request, naming field, value an
       /^INVALID: contributor is accepted with trustTier 'community' only$/m,
     ],
     [['nodes', 'enroll', 'a'], /^INVALID: trustTier must be 'secure'/],
+    [
+      ['nodes', 'set-tier', 'a', 'gold'],
+      /^INVALID: the tier must be secure or community, not 'gold'\n  → ccp nodes set-tier a community/,
+    ],
     [['nodes', 'enroll', 'a', '--trust-tier', 'x'], /^INVALID: trustTier must be 'secure'/],
     [
       ['functions', 'deploy', WORD_COUNT, '--cpu-millis', '99'],

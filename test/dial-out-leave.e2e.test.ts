@@ -6,7 +6,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { systemClock } from '#lib/clock.ts'
-import { until } from '#lib/until.ts'
 import { startPlatform } from '#test/platform.ts'
 
 const NODED = join(import.meta.dirname, '../bin/clutch-noded')
@@ -17,8 +16,7 @@ test('ND-3 an agent that is told to stop lets what runs end, gets nothing new, a
   const agent = await platform.startNode('node-a1')
   assert.equal((await platform.probe('probe', ['out', 'warm'])).ok, true)
   const running = platform.probe('probe', ['sleep', '2000', 'out', 'to the end'])
-  await until('it runs', () => (agent.children().length > 0 ? true : undefined))
-  await systemClock.sleep(300)
+  await platform.untilRunning(1)
   const began = systemClock.monotonic()
   agent.program.signal('SIGTERM')
   await platform.untilNode('node-a1', (node) => node.connectivity === 'disconnected', 1_500)

@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict'
 import { readdirSync } from 'node:fs'
 import { after, test } from 'node:test'
-import { sql } from 'kysely'
 import { systemClock } from '#lib/clock.ts'
 import { isGone, openFiles, type Proc } from '#sim/bench/process-tree.ts'
 import { until } from '#lib/until.ts'
@@ -27,14 +26,9 @@ const busyChildren = (of: Agent): Proc[] =>
 async function spinners(count: number): Promise<{ ends: Promise<unknown>[]; children: Proc[] }> {
   const ends = Array.from({ length: count }, () => platform.probe('probe', ['spin', 'forever']))
   for (const end of ends) end.catch(() => undefined)
-  await until('every guest spins', async () => {
-    const { rows } = await sql`select from slots where function_name = 'probe'`.execute(
-      platform.store,
-    )
-    return rows.length >= count && busyChildren(agent).length > 0 ? true : undefined
-  })
-  // Two cores: each gets its turn within a few slices.
-  await systemClock.sleep(500)
+  await platform.untilRunning(count)
+  // Runnable counts, so it does not matter how many cores there are.
+  await until('every guest spins', () => busyChildren(agent).length >= count)
   return { ends, children: agent.children() }
 }
 
@@ -71,13 +65,7 @@ test('OP-6 an agent that is stopped lets what runs end, and its answer arrives',
       '7',
     ]),
   )
-  await until('all three run', async () => {
-    const { rows } = await sql`select from slots where function_name = 'probe'`.execute(
-      platform.store,
-    )
-    return rows.length >= 3 && agent.children().length >= 4 ? true : undefined
-  })
-  await systemClock.sleep(300)
+  await platform.untilRunning(3)
   assert.equal((await agent.program.stop()).code, 0)
   for (const ran of await Promise.all(running)) {
     assert.deepEqual([ran.exitCode, ran.reason], [7, 'exit'], JSON.stringify(ran).slice(0, 300))

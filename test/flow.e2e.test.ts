@@ -23,14 +23,6 @@ const events = async (subject: string): Promise<string[]> =>
   (await compute.events.list({ orgId, subject })).events.map((event) => event.kind)
 
 /** Until the invocation's guest has been handed to a node: its slot is booked and busy there. */
-const underWay = (name: string): Promise<unknown> =>
-  until(`an invocation of ${name} runs`, async () => {
-    const { rows } = await sql`select from slots where function_name = ${name}`.execute(
-      platform.store,
-    )
-    return rows.length > 0 ? true : undefined
-  })
-
 test('ND-1 000-17 000-27 a node is enrolled, dials in, is accepted, and shows its manifest', async () => {
   const { node, token } = await platform.enroll('node-a1', { label: 'first', region: 'blr1' })
   assert.equal(node.provision_state, 'adopting')
@@ -141,7 +133,7 @@ test('FN-3 000-62 every way to fail has its reason, its text, and no exit code',
 test('FN-7 a redeploy keeps what runs on the old bytes; rollback; delete; the history says which version ran', async () => {
   await platform.deploy('changing', 'probe/probe.wasm')
   const old = platform.probe('changing', ['sleep', '1500', 'out', 'old bytes'])
-  await underWay('changing')
+  await platform.untilRunning(1)
   const redeployed = await platform.deploy('changing', 'word-count/word-count.wasm')
   assert.equal(redeployed.version, 2)
   const fresh = await platform.invoke('changing', { stdin: 'one two\n' })
@@ -170,7 +162,7 @@ test('FN-7 a redeploy keeps what runs on the old bytes; rollback; delete; the hi
   assert.ok(invocations.every((one) => one.ok && one.node_id === 'node-a1'))
 
   const last = platform.probe('changing', ['sleep', '1000', 'out', 'undisturbed'])
-  await systemClock.sleep(200)
+  await platform.untilRunning(1)
   await compute.functions.delete({ orgId, name: 'changing' })
   const gone = await refusal(platform.invoke('changing'))
   assert.equal(gone.code, 'NOT_FOUND')
@@ -189,8 +181,7 @@ test('FN-7 a redeploy keeps what runs on the old bytes; rollback; delete; the hi
 test('000-43 000-44 a draining node keeps what it runs and gets nothing new; resuming places what waits', async () => {
   const node = await platform.node('node-a1')
   const running = platform.probe('probe', ['sleep', '1200', 'out', 'kept'])
-  await underWay('probe')
-  await systemClock.sleep(200)
+  await platform.untilRunning(1)
   const { node: draining } = await compute.nodes.setDraining({
     orgId,
     id: node.id,
@@ -267,7 +258,7 @@ test('000-47 a node that was drained first is revoked without disturbing what it
   const { id } = await platform.node('node-g1')
   await platform.deploy('drained', 'probe/probe.wasm', { region: 'drained-1' })
   const running = platform.probe('drained', ['sleep', '800', 'out', 'to the end'])
-  await underWay('drained')
+  await platform.untilRunning(1)
   await compute.nodes.setDraining({ orgId, id, draining: true })
   const ran = await running
   assert.deepEqual([ran.ok, ran.stdout, ran.node_id], [true, 'to the end\n', 'node-g1'])
@@ -287,8 +278,10 @@ test('000-32 000-33 000-34 a community node gets a workload only with its opt-in
   assert.equal(explained.placeable, false)
   const community = explained.nodes.find((one) => one.node_id === 'node-c1')
   assert.match(community?.message ?? '', /community/i)
+  const waited = 'clutch_placements_total{outcome="waited"}'
+  const waitedBefore = await platform.metric(waited)
   const waiting = platform.probe('not-opted', ['out', 'here'])
-  await systemClock.sleep(1_000)
+  await until('it waits', async () => (await platform.metric(waited)) > waitedBefore)
   await compute.nodes.setDraining({ orgId, id: node.id, draining: false })
   const secure = await waiting
   assert.deepEqual([secure.node_id, secure.trust_tier], ['node-a1', 'secure'])
@@ -299,7 +292,7 @@ test("000-35 000-36 setTrustTier waits for the node's next REGISTER and evicts n
   const node = await platform.node('node-d1')
   await platform.deploy('tiered', 'probe/probe.wasm', { region: 'tier-1' })
   const running = platform.probe('tiered', ['sleep', '1500', 'out', 'not evicted'])
-  await underWay('tiered')
+  await platform.untilRunning(1)
   const { node: pending } = await compute.nodes.setTrustTier({
     orgId,
     id: node.id,

@@ -175,6 +175,20 @@ export class Platform {
     )
   }
 
+  /** One figure of /metrics: `clutch_sessions`, `clutch_placements_total{outcome="waited"}`; 0 while it has none. */
+  async metric(name: string): Promise<number> {
+    const lines = (await (await fetch(`${this.url}/metrics`)).text()).split('\n')
+    const line = lines.find((one) => one.startsWith(`${name} `))
+    return line === undefined ? 0 : Number(line.slice(name.length + 1))
+  }
+
+  /** Waits until nodes have taken on this many invocations that have not ended. */
+  async untilRunning(count: number): Promise<void> {
+    await until(`${count} invocations run`, async () =>
+      (await this.metric('clutch_invocations_running')) === count ? true : undefined,
+    )
+  }
+
   async #signIn(): Promise<void> {
     this.#key = readFileSync(join(this.home, 'secrets/dev-key'), 'utf8').trim()
     this.#api = this.apiAs(this.#key)

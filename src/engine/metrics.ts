@@ -15,6 +15,8 @@ export type Metrics = {
   sessions: Gauge
   /** Decisions of placement: `placed`, `waited`, `no-node`. */
   placements: Counter<'outcome'>
+  /** Invocations that a node has taken on and that have not ended. */
+  invocationsRunning: Gauge
   /** Ended invocations: `ok` or the reason of the failure. */
   invocations: Counter<'outcome'>
   invocationSeconds: Histogram
@@ -43,6 +45,7 @@ export function createMetrics({ ofProcess = false } = {}): Metrics {
     loopSeconds: gauge('loop_pass_seconds', 'Wall time of the last pass of the loop', ['loop']),
     sessions: gauge('sessions', 'Live sessions of nodes on this engine', []),
     placements: counter('placements_total', 'Decisions of placement', ['outcome']),
+    invocationsRunning: gauge('invocations_running', 'Invocations that a node has taken on', []),
     invocations: counter('invocations_total', 'Ended invocations of functions', ['outcome']),
     invocationSeconds: histogram('invocation_seconds', 'Wall time of invocations', []),
     limited: counter('rate_limited_total', 'Calls refused for their rate', ['limit']),

@@ -13,6 +13,7 @@ import { parseAs } from '#protocol/codec.ts'
 import { FramedStream } from '#protocol/framed-stream.ts'
 import { FromInvocation, type InvokeHeader } from '#protocol/messages.ts'
 import type { Gateway } from '#engine/gateway/gateway.ts'
+import type { Metrics } from '#engine/metrics.ts'
 
 /** A message of an artifact or of stdin: well below the largest message, big enough for the disk and the pipe. */
 const CHUNK = 64 * 1024
@@ -49,11 +50,10 @@ export type Run = {
   stderrTruncated: boolean
 }
 
+type RunDeps = { gateway: Gateway; clock: Clock; metrics: Metrics }
+
 /** Never rejects for what a node does; rejects when the engine lacks the artifact itself. */
-export async function runOnNode(
-  deps: { gateway: Gateway; clock: Clock },
-  spec: RunSpec,
-): Promise<Run> {
+export async function runOnNode(deps: RunDeps, spec: RunSpec): Promise<Run> {
   const run = new StreamRun(deps, spec)
   try {
     return await run.run()
@@ -102,6 +102,7 @@ class Kept {
 class StreamRun {
   readonly #gateway: Gateway
   readonly #clock: Clock
+  readonly #metrics: Metrics
   readonly #spec: RunSpec
   readonly #began: number
   readonly #stdout = new Kept(STDOUT_MAX)
@@ -117,9 +118,10 @@ class StreamRun {
   #over = false
   #onCut: () => void = () => undefined
 
-  constructor(deps: { gateway: Gateway; clock: Clock }, spec: RunSpec) {
+  constructor(deps: RunDeps, spec: RunSpec) {
     this.#gateway = deps.gateway
     this.#clock = deps.clock
+    this.#metrics = deps.metrics
     this.#spec = spec
     this.#began = deps.clock.monotonic()
   }
@@ -146,6 +148,7 @@ class StreamRun {
     this.#over = true
     this.#stopTimer()
     this.#framed?.destroy()
+    if (this.#had !== undefined) this.#metrics.invocationsRunning.dec()
   }
 
   /** A stream that arrives after we gave up is closed at once. */
@@ -183,6 +186,7 @@ class StreamRun {
       if (message.t === 'result') return message
       if (message.t === 'artifact' && first) {
         this.#had = message.have
+        this.#metrics.invocationsRunning.inc()
         // The node may end while we still send: what it says decides, not that our writing failed.
         this.#feed(framed, message.have).catch(() => undefined)
       } else if (message.t === 'stdout' && !first) this.#stdout.add(message.bytes)

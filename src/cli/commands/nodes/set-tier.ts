@@ -3,7 +3,8 @@ import type { Cli } from '#cli/cli.ts'
 import { tierText } from '#cli/commands/nodes/present.ts'
 import { argument, common, docs, type CommonFlags } from '#cli/flags.ts'
 import { resolveOrg } from '#cli/org.ts'
-import type { TrustTier } from '#core/node/node.ts'
+import { TRUST_TIERS } from '#core/node/node.ts'
+import { AppError } from '#lib/error.ts'
 
 export const setTier = buildCommand<CommonFlags, [id: string, tier: string], Cli>({
   docs: docs({
@@ -17,15 +18,18 @@ export const setTier = buildCommand<CommonFlags, [id: string, tier: string], Cli
       kind: 'tuple',
       parameters: [
         argument('node', 'Node id or record id'),
-        argument('tier', 'secure or community', ['secure', 'community']),
+        argument('tier', 'secure or community', TRUST_TIERS),
       ],
     },
   },
   async func({ json, orgId }, id, tier) {
-    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked by the contract before it is sent
-    const input = { id, trustTier: tier as TrustTier }
-    const procedure = 'compute.nodes.setTrustTier'
-    const org = await resolveOrg(this, orgId, { procedure, fields: input })
+    const trustTier = TRUST_TIERS.find((known) => known === tier)
+    if (trustTier === undefined)
+      throw new AppError('INVALID', `the tier must be ${TRUST_TIERS.join(' or ')}, not '${tier}'`, {
+        details: { next: `ccp nodes set-tier ${id} community` },
+      })
+    const input = { id, trustTier }
+    const org = await resolveOrg(this, orgId)
     const { node } = await (await this.api()).compute.nodes.setTrustTier({ orgId: org, ...input })
     if (json) return this.out.json({ node })
     this.out.line(`${node.node_id} is ${tierText(node)}`)
