@@ -222,6 +222,7 @@ export function standInInvoker(woken: () => void): Invoker {
       outcome: { kind: 'no-node', message: 'no node can run this: a stand-in runs nothing' },
       durationMs: 0,
       memPeakMb: null,
+      fuelUsed: null,
       stdout: new Uint8Array(),
       stderr: new Uint8Array(),
       stdoutTruncated: false,

@@ -22,6 +22,8 @@ export const Manifest = z.object({
   cpuMillis: count,
   memMb: count,
   runtimes: z.array(text(32)).max(8),
+  /** Layers of the jail that this machine cannot give its guests (wasm/jail); absent: an agent that cannot say. */
+  jailMissing: z.array(text(64)).max(32).optional(),
 })
 export type Manifest = z.infer<typeof Manifest>
 
@@ -156,6 +158,10 @@ export const InvokeHeader = z.object({
   memMb: count,
   cpuMillis: count,
   timeoutMs: count,
+  /** Units of fuel that it may burn; absent: as many as its time allows. */
+  fuelMax: count.optional(),
+  /** `whole`: stdout is not cut but held back while nobody reads it (FN-9). Absent: `cut`. */
+  stdout: z.enum(['cut', 'whole']).optional(),
   args: z.array(z.string()),
   env: z.array(z.tuple([z.string(), z.string()])),
 })
@@ -178,6 +184,7 @@ export const Outcome = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('trap'), message: text(16 * 1024) }),
   z.object({ kind: z.literal('memory'), message: text(1024) }),
   z.object({ kind: z.literal('timeout'), message: text(1024) }),
+  z.object({ kind: z.literal('fuel'), message: text(1024) }),
   z.object({ kind: z.literal('cancelled') }),
   z.object({ kind: z.literal('fault'), message: text(1024) }),
 ])
@@ -194,6 +201,8 @@ export const FromInvocation = z.discriminatedUnion('t', [
     durationMs: z.number().nonnegative(),
     /** Null when the runner could not say. */
     memPeakMb: z.number().nonnegative().nullable(),
+    /** Null when the runner could not say. */
+    fuelUsed: count.nullable().optional(),
     stdoutTruncated: z.boolean(),
     stderrTruncated: z.boolean(),
   }),

@@ -92,6 +92,13 @@ export interface Components {
   sizeBytes: number;
 }
 
+export interface ComponentUploads {
+  createdAt: Timestamp;
+  orgId: string;
+  sha256: string;
+  sizeBytes: number;
+}
+
 export interface DeviceCode {
   clientId: string | null;
   deviceCode: string;
@@ -142,6 +149,7 @@ export interface FunctionVersions {
   cpuMillis: number;
   createdAt: Timestamp;
   createdBy: string;
+  fuelMax: number | null;
   functionId: string;
   id: string;
   idempotent: boolean;
@@ -179,6 +187,7 @@ export interface Invocations {
   durationMs: number;
   error: string | null;
   exitCode: number | null;
+  fuelUsed: number | null;
   functionId: string;
   functionName: string;
   id: string;
@@ -230,6 +239,7 @@ export interface Nodes {
   id: string;
   identityGeneration: number;
   jailerFlag: boolean;
+  jailMissing: string[] | null;
   label: string | null;
   lastSeenAt: Timestamp | null;
   maintenance: boolean;
@@ -272,6 +282,12 @@ export interface Organizations {
   metadata: string | null;
   name: string;
   slug: string;
+}
+
+export interface OrgQuotas {
+  invocationsAtOnce: number | null;
+  orgId: string;
+  updatedAt: Timestamp;
 }
 
 export interface Pools {
@@ -353,6 +369,7 @@ export interface DB {
   artifacts: Artifacts;
   commands: Commands;
   components: Components;
+  componentUploads: ComponentUploads;
   deviceCode: DeviceCode;
   engines: Engines;
   events: Events;
@@ -367,6 +384,7 @@ export interface DB {
   nodes: Nodes;
   nodeSessions: NodeSessions;
   organizations: Organizations;
+  orgQuotas: OrgQuotas;
   pools: Pools;
   rateLimits: RateLimits;
   sessions: Sessions;

@@ -6,14 +6,15 @@ export type Measured = {
   memPeakMb: number | null
   stdoutTruncated: boolean
   stderrTruncated: boolean
-  /** Null: fuel is not metered. */
-  fuelUsed: bigint | null
+  /** Units burnt; null when its child could not say. */
+  fuelUsed: number | null
 }
 
 /**
  * - `exited`: the guest ended itself; `exitCode` 0–255.
  * - `trap`: it broke a rule of WASM (unreachable, out of bounds, call stack exhausted); the message names where.
  * - `memory`: it was refused memory and then trapped, or exhausted its host's.
+ * - `fuel`: it burnt what it was given.
  * - `timeout`: killed at its cap.
  * - `cancelled`: the caller's signal.
  * - `fault`: the runner itself failed; never the workload's doing, so it may be tried elsewhere.
@@ -21,5 +22,5 @@ export type Measured = {
 export type RunOutcome = Measured &
   (
     | { kind: 'exited'; exitCode: number }
-    | { kind: 'trap' | 'memory' | 'timeout' | 'cancelled' | 'fault'; message: string }
+    | { kind: 'trap' | 'memory' | 'fuel' | 'timeout' | 'cancelled' | 'fault'; message: string }
   )

@@ -91,13 +91,14 @@ function invoke(program: Program, request: Invoke): GuestResult {
     { ...request, stdin: Buffer.from(request.stdin, 'base64') },
     { clock: systemClock, random: systemRandom, pull, emit: (to, bytes) => send(UP[to], bytes) },
   )
-  const { end, memPeakBytes } = execute(program, guest)
+  const { end, memPeakBytes, fuelUsed } = execute(program, guest)
   if (!isBroken()) guest.flush()
   return {
     last: isBroken(),
     ...end,
     durationMs: systemClock.monotonic() - began,
     memPeakBytes,
+    fuelUsed,
     stdoutTruncated: guest.truncated.stdout,
     stderrTruncated: guest.truncated.stderr,
   }

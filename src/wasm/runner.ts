@@ -31,8 +31,12 @@ export type InvokeSpec = {
   env: Record<string, string>
   stdin: Uint8Array | AsyncIterable<Uint8Array>
   timeoutMs: number
-  /** At most 1 MiB in all; what is past it is cut, and the outcome says so. */
-  onStdout(chunk: Uint8Array): void
+  /** Units of fuel; undefined: as many as the time allows. */
+  fuelMax?: number
+  /** `cut` (the default): at most 1 MiB in all, the outcome says what was cut. `whole`: all of it. */
+  stdout?: 'cut' | 'whole'
+  /** Where it returns a promise the guest is held back until that settles. */
+  onStdout(chunk: Uint8Array): void | Promise<void>
   /** At most 256 KiB in all. */
   onStderr(chunk: Uint8Array): void
   signal?: AbortSignal
@@ -194,6 +198,8 @@ export class Runner {
       env: Object.entries(spec.env),
       stdin: inline.toString('base64'),
       stdinWhole: whole,
+      fuelMax: spec.fuelMax ?? null,
+      stdoutWhole: spec.stdout === 'whole',
     }
     this.#child.sendJson(DOWN.invoke, request)
   }
@@ -261,7 +267,7 @@ export class Runner {
       memPeakMb: result.memPeakBytes / MIB,
       stdoutTruncated: result.stdoutTruncated,
       stderrTruncated: result.stderrTruncated,
-      fuelUsed: null,
+      fuelUsed: result.fuelUsed,
     }
     this.#settle(
       result.kind === 'exited'

@@ -19,6 +19,7 @@ export type End =
   | { kind: 'trap'; message: string }
   | { kind: 'memory'; message: string }
   | { kind: 'timeout'; message: string }
+  | { kind: 'fuel'; message: string }
   | { kind: 'cancelled' }
   | { kind: 'fault'; message: string }
   | { kind: 'no-node'; message: string }
@@ -51,6 +52,7 @@ export function answerOf(end: End): Answer {
     case 'trap':
     case 'memory':
     case 'timeout':
+    case 'fuel':
     case 'no-node':
     case 'node-lost':
       return failed(end.kind, end.message)

@@ -6,6 +6,16 @@ export const CPU_MILLIS = { min: 100, max: 16_000, default: 1_000 }
 export const MEM_MB = { min: 16, max: 4_096, default: 64 }
 /** D44. */
 export const TIMEOUT_MS = { min: 1, max: 900_000, default: 30_000 }
+/** D44: fuel of one invocation; what a JSON number holds exactly. Unset: as much as the time allows. */
+export const FUEL_MAX = { min: 1, max: Number.MAX_SAFE_INTEGER }
+/** FN-1: bytes sent ahead of a deploy, streamed. */
+export const UPLOAD_BYTES_MAX = 64 * 1024 * 1024
+/** FN-1: uploads that one engine takes at a time. */
+export const UPLOADS_AT_ONCE = 2
+/** Bytes sent ahead that no version uses are dropped after this. */
+export const UPLOAD_KEPT_MS = 86_400_000
+/** AC-6: an org's invocations under way or waiting at one engine, unless its quota says otherwise. */
+export const INVOCATIONS_AT_ONCE = 1_000
 /** FN-1: inline bytes, decoded; base64 in JSON of more than this holds the main thread too long. */
 export const COMPONENT_INLINE_MAX = 8 * 1024 * 1024
 /** FN-3: what an answer keeps of each stream; the guest runs on. */

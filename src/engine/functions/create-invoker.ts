@@ -162,6 +162,7 @@ async function runIn(parts: Parts, slot: Slot, attempt: Attempt): Promise<Run> {
         artifact: { sha256: artifact.sha256, bytes: artifact.sizeBytes },
         memMb: fn.memMb,
         cpuMillis: fn.cpuMillis,
+        ...(fn.fuelMax === null ? {} : { fuelMax: fn.fuelMax }),
         timeoutMs: request.timeoutMs ?? fn.timeoutMs,
         args: [...request.args],
         env: Object.entries(request.env),
@@ -186,6 +187,7 @@ function toInvoked(tried: Tried, elapsedMs: number): Invoked {
       outcome: tried.none,
       durationMs: elapsedMs,
       memPeakMb: null,
+      fuelUsed: null,
       stdout: EMPTY,
       stderr: EMPTY,
       stdoutTruncated: false,
@@ -229,6 +231,7 @@ function record(parts: Parts, { id, fn, startedAt, tried, invoked }: Recorded): 
     reason: failure?.reason ?? null,
     error: failure?.error ?? null,
     memPeakMb: invoked.memPeakMb === null ? null : Math.ceil(invoked.memPeakMb),
+    fuelUsed: invoked.fuelUsed,
     stdoutBytes: invoked.stdout.length,
     stderrBytes: invoked.stderr.length,
   })

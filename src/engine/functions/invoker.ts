@@ -8,7 +8,13 @@ export type InvokeRequest = {
   name: string
   args: readonly string[]
   env: Readonly<Record<string, string>>
-  stdin: Uint8Array
+  /** What comes in pieces is read as the guest asks, and the invocation is not tried elsewhere once it was touched. */
+  stdin: Uint8Array | AsyncIterable<Uint8Array>
+  /**
+   * Given: stdout goes here as it comes, whole, and the guest is held back until each piece is taken; `Invoked.stdout`
+   * stays empty. Absent: stdout is collected and cut.
+   */
+  onStdout?: (bytes: Uint8Array) => void | Promise<void>
   /** Undefined: the function's own. */
   timeoutMs: number | undefined
   signal: AbortSignal
@@ -19,6 +25,7 @@ export type Invoked = {
   outcome: Outcome | { kind: 'no-node'; message: string } | { kind: 'node-lost'; message: string }
   durationMs: number
   memPeakMb: number | null
+  fuelUsed: number | null
   stdout: Uint8Array
   stderr: Uint8Array
   stdoutTruncated: boolean

@@ -31,7 +31,7 @@ export type RunSpec = {
   nodeRecordId: string
   nodeName: string
   header: InvokeHeader
-  stdin: Uint8Array
+  stdin: Uint8Array | AsyncIterable<Uint8Array>
   /** Opens the artifact's bytes; called only if the node lacks them. */
   artifact(): Promise<Readable>
   signal: AbortSignal
@@ -44,6 +44,7 @@ export type Run = {
   had: boolean | undefined
   durationMs: number
   memPeakMb: number | null
+  fuelUsed: number | null
   stdout: Uint8Array
   stderr: Uint8Array
   stdoutTruncated: boolean
@@ -201,8 +202,9 @@ class StreamRun {
     this.#handed = true
     this.#within(this.#spec.header.timeoutMs + RESULT_MARGIN_MS, 'did not end the invocation')
     const { stdin } = this.#spec
-    for (let at = 0; at < stdin.length; at += CHUNK)
-      await this.#say(framed, { t: 'stdin', bytes: stdin.subarray(at, at + CHUNK) })
+    for await (const piece of stdin instanceof Uint8Array ? [stdin] : stdin)
+      for (let at = 0; at < piece.length; at += CHUNK)
+        await this.#say(framed, { t: 'stdin', bytes: piece.subarray(at, at + CHUNK) })
     await this.#say(framed, { t: 'stdin-end' })
   }
 
@@ -257,6 +259,7 @@ class StreamRun {
       had: this.#had,
       durationMs: result ? Math.min(result.durationMs, elapsed) : elapsed,
       memPeakMb: memPeakOf(result),
+      fuelUsed: result?.fuelUsed ?? null,
       stdout: this.#stdout.all(),
       stderr: this.#stderr.all(),
       stdoutTruncated: this.#stdout.truncated || result?.stdoutTruncated === true,

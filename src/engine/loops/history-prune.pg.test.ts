@@ -38,6 +38,7 @@ const row = (id: string, at: number): InvocationRow => ({
   reason: null,
   error: null,
   memPeakMb: null,
+  fuelUsed: null,
   stdoutBytes: 0,
   stderrBytes: 0,
 })

@@ -28,6 +28,7 @@ const row = (id: string, over: Partial<InvocationRow> = {}): InvocationRow => ({
   reason: null,
   error: null,
   memPeakMb: null,
+  fuelUsed: null,
   stdoutBytes: 0,
   stderrBytes: 0,
   ...over,

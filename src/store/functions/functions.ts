@@ -11,6 +11,8 @@ export type VersionFacts = {
   allowCommunity: boolean
   region: string | null
   timeoutMs: number
+  /** Null: no limit but the time. */
+  fuelMax: number | null
   idempotent: boolean
   public: boolean
 }
@@ -42,6 +44,7 @@ const factColumns = [
   'v.allowCommunity',
   'v.region',
   'v.timeoutMs',
+  'v.fuelMax',
   'v.idempotent',
   'v.public',
 ] as const

@@ -20,11 +20,12 @@ export type InvocationRow = {
   reason: string | null
   error: string | null
   memPeakMb: number | null
+  fuelUsed: number | null
   stdoutBytes: number
   stderrBytes: number
 }
 
-/** A statement holds 65,535 parameters, a row 17. */
+/** A statement holds 65,535 parameters, a row 18. */
 const ROWS_MAX = 1_000
 /** One pruning statement: short enough that it holds up nobody. */
 const PRUNE_MAX = 10_000

@@ -29,7 +29,7 @@ export async function functionToRun(
   >`
     select f.id, f.org_id, f.name, v.id as version_id, v.version, f.created_at, f.updated_at,
       v.component_sha256, v.size_bytes, v.cpu_millis, v.mem_mb, v.allow_community, v.region,
-      v.timeout_ms, v.idempotent, v.public,
+      v.timeout_ms, v.fuel_max, v.idempotent, v.public,
       a.sha256 as artifact_sha256, a.size_bytes as artifact_bytes,
       (
         select coalesce(json_agg(json_build_object(

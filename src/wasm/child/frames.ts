@@ -45,16 +45,22 @@ export type Invoke = {
   /** The first bytes of stdin, base64; the rest is asked for unless `stdinWhole`. */
   stdin: string
   stdinWhole: boolean
+  /** Null: no limit but the time. */
+  fuelMax: number | null
+  /** Whether stdout goes on past its bound. */
+  stdoutWhole: boolean
 }
 
 /** How a guest ended, as its child saw it. */
 export type GuestEnd =
   | { kind: 'exited'; exitCode: number }
-  | { kind: 'trap' | 'memory' | 'fault'; message: string }
+  | { kind: 'trap' | 'memory' | 'fuel' | 'fault'; message: string }
 
 export type GuestResult = GuestEnd & {
   durationMs: number
   memPeakBytes: number
+  /** Null: the artifact is not metered. */
+  fuelUsed: number | null
   /** The child ends after this one. */
   last: boolean
   stdoutTruncated: boolean

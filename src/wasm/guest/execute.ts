@@ -27,7 +27,7 @@ export type Program = { memoryBytesMax: number } & (
   | { kind: 'preview1'; module: Sized }
 )
 
-export type Execution = { end: GuestEnd; memPeakBytes: number }
+export type Execution = { end: GuestEnd; memPeakBytes: number; fuelUsed: number | null }
 
 const RUN = 'wasi:cli/run'
 
@@ -132,7 +132,11 @@ export function execute(program: Program, guest: Guest): Execution {
   } catch (error) {
     thrown = { error }
   }
-  return { memPeakBytes: budget.bytes(), end: endOf(guest, thrown, budget.refused()) }
+  return {
+    memPeakBytes: budget.bytes(),
+    fuelUsed: null,
+    end: endOf(guest, thrown, budget.refused()),
+  }
 }
 
 function endOf(

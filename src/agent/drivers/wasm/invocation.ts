@@ -179,6 +179,7 @@ function resultOf(ran: RunOutcome): Ran {
     outcome: outcomeOf(ran),
     durationMs: ran.durationMs,
     memPeakMb: ran.memPeakMb,
+    fuelUsed: ran.fuelUsed,
     stdoutTruncated: ran.stdoutTruncated,
     stderrTruncated: ran.stderrTruncated,
   }

@@ -33,6 +33,7 @@ export const deploy = handle(contract, async (call, input) => {
       allowCommunity: input.allowCommunity,
       region: input.region ?? null,
       timeoutMs: input.timeoutMs,
+      fuelMax: null,
       idempotent: input.idempotent,
       public: input.public,
       createdBy: call.caller.name,

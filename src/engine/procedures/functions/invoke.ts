@@ -33,8 +33,7 @@ export const invoke = handle(contract, async (call, input) => {
     ...(stderr.exact ? {} : { stderrBase64: toBase64(invoked.stderr) }),
     stdoutTruncated: invoked.stdoutTruncated,
     stderrTruncated: invoked.stderrTruncated,
-    // Fuel is not metered.
-    fuelUsed: null,
+    fuelUsed: invoked.fuelUsed,
     memPeakMb: invoked.memPeakMb === null ? null : rounded(invoked.memPeakMb),
     node_id: node?.nodeId ?? null,
     trust_tier: node?.trustTier ?? null,
