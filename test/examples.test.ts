@@ -39,7 +39,7 @@ async function invoke(
     env: {},
     stdin,
     timeoutMs: 20_000,
-    onStdout: (chunk) => stdout.push(Uint8Array.from(chunk)),
+    onStdout: (chunk) => void stdout.push(Uint8Array.from(chunk)),
     onStderr: (chunk) => stderr.push(Uint8Array.from(chunk)),
     ...more,
   })

@@ -124,6 +124,10 @@ const samples: Record<string, [z.ZodType, Record<string, unknown>]> = {
     m.FromInvocation,
     { t: 'result', outcome: { kind: 'timeout', message: '30 s' }, ...result },
   ],
+  'result fuel': [
+    m.FromInvocation,
+    { t: 'result', outcome: { kind: 'fuel', message: '1000 units' }, ...result, fuelUsed: 1000 },
+  ],
   'result cancelled': [
     m.FromInvocation,
     { t: 'result', outcome: { kind: 'cancelled' }, ...result },
