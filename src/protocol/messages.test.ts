@@ -102,6 +102,22 @@ const samples: Record<string, [z.ZodType, Record<string, unknown>]> = {
       env: [['NAME', 'value']],
     },
   ],
+  'stream invoke whole': [
+    m.StreamHeader,
+    {
+      t: 'invoke',
+      id: 'inv_2',
+      functionId: 'fn_1',
+      artifact: { sha256: 'ab'.repeat(32), bytes: 70_000 },
+      memMb: 64,
+      cpuMillis: 250,
+      timeoutMs: 30_000,
+      fuelMax: 1_000_000,
+      stdout: 'whole',
+      args: [],
+      env: [],
+    },
+  ],
   'to artifact': [m.ToInvocation, { t: 'artifact', bytes: bytes('\0asm') }],
   'to stdin': [m.ToInvocation, { t: 'stdin', bytes: bytes('line\n') }],
   'to stdin-end': [m.ToInvocation, { t: 'stdin-end' }],
@@ -181,7 +197,7 @@ suite('messages', () => {
           try {
             const read = decodeAs(schema, encode(broken), name)
             assert.ok(
-              ['token', 'orgId', 'certificate'].includes(field),
+              ['token', 'orgId', 'certificate', 'fuelUsed', 'fuelMax', 'stdout'].includes(field),
               `${name}.${field}: ${JSON.stringify(read)}`,
             )
           } catch (error) {
