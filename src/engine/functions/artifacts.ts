@@ -20,8 +20,12 @@ export type Prepare = (
 /** The guest's cap, and whose preparation it is. */
 export type For = { memMb: number; orgId: string }
 
+/** A component that was sent ahead: its bytes are in the blob store already, and are read when its turn comes. */
+export type Stored = { sha256: string; sizeBytes: number }
+
 export type Prepared = {
   componentSha256: string
+  sizeBytes: number
   artifact: ArtifactRow
   /** Writes the rows that name the bytes, in the caller's transaction. */
   save(tx: Tx, now: Date): Promise<void>
@@ -37,22 +41,32 @@ export class Artifacts {
   }
 
   /** Prepares what is deployed. Refusals: INVALID with the preparer's reason; nothing is stored then. */
-  async deploy(bytes: Uint8Array, { memMb, orgId }: For): Promise<Prepared> {
-    const componentSha256 = sha256Hex(bytes)
+  async deploy(component: Uint8Array | Stored, { memMb, orgId }: For): Promise<Prepared> {
+    const { blobs } = this.#deps
+    const bytes = component instanceof Uint8Array ? component : undefined
+    const { sha256: componentSha256, sizeBytes } =
+      component instanceof Uint8Array
+        ? { sha256: sha256Hex(component), sizeBytes: component.length }
+        : component
     const artifact =
       (await this.#found(componentSha256, memMb)) ??
-      (await this.#once(componentSha256, { memMb, orgId }, async () => bytes))
-    await this.#deps.blobs.put(bytes, { sha256: componentSha256 })
+      (await this.#once(
+        componentSha256,
+        { memMb, orgId },
+        async () => bytes ?? this.#stored(componentSha256),
+      ))
+    if (bytes) await blobs.put(bytes, { sha256: componentSha256 })
     return {
       componentSha256,
+      sizeBytes,
       artifact,
       save: async (tx, now) => {
         const key = { componentSha256, preparer: PREPARER, memMb }
-        await saveArtifact(tx, key, { artifact, componentBytes: bytes.length, now })
+        await saveArtifact(tx, key, { artifact, componentBytes: sizeBytes, now })
         // Unused bytes may have been removed until the rows above were locked.
-        const { blobs } = this.#deps
-        if (!(await blobs.has(componentSha256))) await blobs.put(bytes)
-        if (!(await blobs.has(artifact.sha256))) throw removed()
+        if (bytes && !(await blobs.has(componentSha256))) await blobs.put(bytes)
+        for (const sha256 of [componentSha256, artifact.sha256])
+          if (!(await blobs.has(sha256))) throw removed()
       },
     }
   }
@@ -62,13 +76,9 @@ export class Artifacts {
     version: { componentSha256: string; sizeBytes: number } & For,
     now: Date,
   ): Promise<ArtifactRow> {
-    const { db, blobs } = this.#deps
+    const { db } = this.#deps
     const { componentSha256, memMb } = version
-    const artifact = await this.#once(componentSha256, version, async () => {
-      const bytes = await blobs.get(componentSha256)
-      if (!bytes) throw missing(componentSha256)
-      return bytes
-    })
+    const artifact = await this.#once(componentSha256, version, () => this.#stored(componentSha256))
     const key = { componentSha256, preparer: PREPARER, memMb }
     await saveArtifact(db, key, { artifact, componentBytes: version.sizeBytes, now })
     return artifact
@@ -79,6 +89,12 @@ export class Artifacts {
     const found = await this.#deps.blobs.read(sha256)
     if (!found) throw missing(sha256)
     return found.stream
+  }
+
+  async #stored(sha256: string): Promise<Uint8Array> {
+    const bytes = await this.#deps.blobs.get(sha256)
+    if (!bytes) throw missing(sha256)
+    return bytes
   }
 
   async #found(componentSha256: string, memMb: number): Promise<ArtifactRow | undefined> {

@@ -78,7 +78,7 @@ export function createInvoker(deps: InvokerDeps): Invoker {
       }
     },
     wake: () => admission.wake(),
-    prepare: (bytes, of) => artifacts.deploy(bytes, of),
+    prepare: (component, of) => artifacts.deploy(component, of),
     supersede: (functionId, current) => admission.supersede(functionId, current),
     tidySlots: tidy,
     flushHistory: () => history.flush(),

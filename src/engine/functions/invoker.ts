@@ -1,7 +1,7 @@
 // What the rest of the engine asks of the part that runs functions.
 import type { TrustTier } from '#core/node/node.ts'
 import type { Outcome } from '#protocol/messages.ts'
-import type { For, Prepared } from '#engine/functions/artifacts.ts'
+import type { For, Prepared, Stored } from '#engine/functions/artifacts.ts'
 
 export type InvokeRequest = {
   orgId: string
@@ -39,7 +39,7 @@ export type Invoker = {
   /** Something may have freed room or brought a node up: waiting invocations look again. */
   wake(): void
   /** Checks and prepares what is to be deployed; see `Artifacts.deploy`. */
-  prepare(bytes: Uint8Array, of: For): Promise<Prepared>
+  prepare(component: Uint8Array | Stored, of: For): Promise<Prepared>
   /** The function runs another version now, or none: slots of others go as soon as they are idle. */
   supersede(functionId: string, currentVersionId: string | undefined): void
   /** One pass over the slots: adopts, forgets, gives back what was idle for SLOT_IDLE_MS. */

@@ -6,7 +6,7 @@ import { AppError } from '#lib/error.ts'
 
 /** A preparation keeps one core busy and may take a gigabyte. */
 const RUNNING_MAX = 2
-/** Those that wait hold their bytes: with FN-1's 8 MiB this is 128 MiB. */
+/** Those that came inline hold their bytes while they wait: with FN-1's 8 MiB this is 128 MiB. */
 export const WAITING_MAX = 16
 export const WAITING_OF_ORG_MAX = 8
 /** About what one preparation takes: a place in the line is free by then. */
