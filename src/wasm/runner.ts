@@ -6,6 +6,7 @@ import type { Cancel, Clock } from '#lib/clock.ts'
 import { AppError, messageOf } from '#lib/error.ts'
 import { DOWN, type Frame, type GuestResult, type Invoke, UP } from '#wasm/child/frames.ts'
 import { STDERR_BYTES_MAX, STDOUT_BYTES_MAX } from '#wasm/guest/output.ts'
+import type { Jail } from '#wasm/jail/jail.ts'
 import type { Measured, RunOutcome } from '#wasm/outcome.ts'
 import {
   describeEnd,
@@ -22,7 +23,13 @@ export type RunnerOptions = {
   /** Path of the Node binary. */
   node: string
   clock: Clock
+  /** Without it the child has the bare jail. */
+  jail?: Jail
+  /** Share and quota of CPU, once it is loaded; without it as much as there is. */
+  cpuMillis?: number
 }
+
+export type LoadOptions = Pick<RunnerOptions, 'artifact' | 'memMb' | 'cpuMillis'>
 
 export type InvokeSpec = {
   /** After argv[0], which is `program`. */
@@ -53,6 +60,9 @@ const HEAP_MB = 160
 
 /** Node's own private memory before any guest (measured 575 MB, mostly reserved), its heap, compiled code. */
 const OVERHEAD_BYTES = 1024 * 1024 * 1024
+
+/** Resident beside the guest's own, MiB: Node, finished instances not yet collected (256), a full heap. Past it the kernel ends the child. */
+const CHILD_MEM_MB = 384
 
 /** A child needs its pipes and what Node opens for its event loop. */
 const FILES_MAX = 32
@@ -96,11 +106,13 @@ export class Runner {
   /** Resolves with the reason when the child is gone. */
   readonly ended: Promise<string>
 
-  private constructor({ node, clock, memMb }: Pick<RunnerOptions, 'node' | 'clock' | 'memMb'>) {
+  private constructor({ node, clock, memMb, jail }: Omit<RunnerOptions, 'artifact'>) {
     this.#clock = clock
     this.#child = new RestrictedChild({
       node,
       entry: '#wasm/runner-child.ts',
+      ...(jail === undefined ? {} : { jail }),
+      share: { memMb: memMb + CHILD_MEM_MB },
       heapMb: HEAP_MB,
       frameBytesMax: FRAME_BYTES_MAX,
       limits: {
@@ -131,11 +143,14 @@ export class Runner {
   }
 
   /** Binds a blank runner. Once only. */
-  async load({ artifact, memMb }: Pick<RunnerOptions, 'artifact' | 'memMb'>): Promise<void> {
+  async load({ artifact, memMb, cpuMillis }: LoadOptions): Promise<void> {
+    this.#child.limit({ memMb: memMb + CHILD_MEM_MB })
     this.#child.sendJson(DOWN.load, { memMb })
     this.#child.send(DOWN.bytes, artifact)
     const error = await this.#within<string | undefined>((done) => (this.#onLoaded = done))
-    if (error === undefined) return
+    // Compiling is the runner's own work: the function's share of CPU begins after it.
+    if (error === undefined)
+      return cpuMillis === undefined ? undefined : this.#child.limit({ cpuMillis })
     await this.close()
     throw new AppError('INVALID', `the artifact does not load: ${error}`, {
       details: { reason: 'BAD_ARTIFACT', next: 'deploy the function again' },

@@ -1,11 +1,12 @@
 // The parent's end of a restricted child: spawned, spoken to in frames, killed, awaited.
 // 1. Its environment is empty; its descriptors are its three pipes.
 // 2. It cannot outlive this object's process (confine.ts), nor this object's `kill`.
-import { type ChildProcess, spawn } from 'node:child_process'
+import type { ChildProcess } from 'node:child_process'
 import { messageOf } from '#lib/error.ts'
 import { BOOTSTRAP, childProgram } from '#wasm/child/program.ts'
-import { confine, type Limits } from '#wasm/child/confine.ts'
+import type { Limits } from '#wasm/child/confine.ts'
 import { DOWN, type Frame, frameHeader, frameReader } from '#wasm/child/frames.ts'
+import { bareJail, type Jail, type Jailed, type Share } from '#wasm/jail/jail.ts'
 
 export type ChildOptions = {
   /** Path of the Node binary. */
@@ -13,6 +14,12 @@ export type ChildOptions = {
   /** '#wasm/runner-child.ts' */
   entry: string
   limits: Limits
+  /** Without it the child has the bare jail. */
+  jail?: Jail
+  /** What it may take from the start; `limit` changes it. */
+  share?: Partial<Share>
+  /** Folders that the kernel lets it read; Node's own permissions are `flags`. */
+  folders?: string[]
   /** MiB of JavaScript heap. */
   heapMb: number
   /** Further Node flags: permissions. */
@@ -23,7 +30,13 @@ export type ChildOptions = {
 }
 
 /** How it ended, with the end of what it wrote to stderr. */
-export type ChildEnd = { code: number | null; signal: string | null; stderr: string }
+export type ChildEnd = {
+  code: number | null
+  signal: string | null
+  stderr: string
+  /** The kernel ended it for the memory it took. */
+  outOfMemory?: boolean
+}
 
 /** Kept of a child's stderr, for the message of a failure. */
 const STDERR_CHARS_MAX = 4096
@@ -33,6 +46,7 @@ const STACK_KIB = 7800
 export const STACK_BYTES = 16 * 1024 * 1024
 
 export class RestrictedChild {
+  readonly #jailed: Jailed
   readonly #process: ChildProcess
   #stderr = ''
   /** Set when the child broke the protocol: it is killed and this says why. */
@@ -53,11 +67,9 @@ export class RestrictedChild {
       '-e',
       BOOTSTRAP,
     ]
-    const privileged = process.getuid?.() === 0
-    const [command = '', ...args] = confine([options.node, ...flags], options.limits, privileged)
-    // A session of its own: Ctrl-C at a terminal stops the parent, which then drains; it does not reach the guest.
-    const stdio: 'pipe'[] = ['pipe', 'pipe', 'pipe']
-    this.#process = spawn(command, args, { env: {}, cwd: '/', stdio, detached: true })
+    const { jail = bareJail(), limits, share = {}, folders = [] } = options
+    this.#jailed = jail.spawn({ argv: [options.node, ...flags], limits, share, folders })
+    this.#process = this.#jailed.process
     this.#listen(options)
     this.ended = this.#awaitEnd()
     this.send(DOWN.program, childProgram(options.entry))
@@ -84,9 +96,14 @@ export class RestrictedChild {
     this.send(kind, Buffer.from(JSON.stringify(value)))
   }
 
+  /** What it may take from now on. */
+  limit(share: Partial<Share>): void {
+    this.#jailed.limit(share)
+  }
+
   /** Ends it now; `ended` resolves when it is gone. */
   kill(): void {
-    this.#process.kill('SIGKILL')
+    this.#jailed.kill()
   }
 
   #listen({ frameBytesMax, onFrame }: ChildOptions): void {
@@ -113,15 +130,20 @@ export class RestrictedChild {
         resolve({ code: null, signal: null, stderr: messageOf(error) }),
       )
       this.#process.once('close', (code, signal) =>
-        resolve({ code, signal, stderr: this.#stderr.trim() }),
+        resolve({
+          code,
+          signal,
+          stderr: this.#stderr.trim(),
+          outOfMemory: this.#jailed.outOfMemory(),
+        }),
       )
     })
   }
 }
 
-/** Whether a child ended for want of memory, by what V8 said last. */
+/** Whether a child ended for want of memory: the kernel's word, or what V8 said last. */
 export const endedForMemory = (end: ChildEnd): boolean =>
-  /heap out of memory|out of memory|allocation failed/i.test(end.stderr)
+  end.outOfMemory === true || /heap out of memory|out of memory|allocation failed/i.test(end.stderr)
 
 /** 'signal SIGKILL', 'code 1: <first line of stderr>'. */
 export function describeEnd(end: ChildEnd): string {
