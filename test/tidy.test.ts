@@ -38,7 +38,7 @@ const outside: Record<string, string> = {
   agent:
     'node:util node:fs node:fs/promises node:path node:os node:util node:crypto node:child_process node:sqlite node:stream node:events zod',
   cli: 'node:fs node:fs/promises node:path node:os node:util node:stream node:stream/promises node:child_process node:crypto node:http node:https node:net node:dgram zod @stricli/core @clack/prompts @orpc/client @orpc/client/fetch @orpc/contract',
-  sim: 'node:crypto node:child_process node:fs node:fs/promises node:path node:stream node:module node:os node:events node:tls node:net zod',
+  sim: 'node:http node:crypto node:child_process node:fs node:fs/promises node:path node:stream node:module node:os node:events node:tls node:net zod',
   bin: 'node:process node:fs node:fs/promises node:path node:os node:url node:crypto node:child_process node:util node:stream node:readline zod',
 }
 

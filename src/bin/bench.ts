@@ -19,7 +19,17 @@ const benches: Record<string, () => Promise<Bench>> = {
   },
   functions: async () => {
     const { benchFunctions } = await import('#sim/bench/functions.ts')
-    return { run: benchFunctions, bars: {} }
+    return {
+      run: benchFunctions,
+      bars: {
+        warm_invoke_p50_ms: { most: 5 },
+        warm_invoke_vs_node_local: { most: 3 },
+        cold_invoke_p50_ms: { most: 80 },
+        first_invoke_p50_ms: { most: 1_500 },
+        invokes_per_s: { least: 500 },
+        cpu_us_per_invoke: { most: 3_000 },
+      },
+    }
   },
 }
 

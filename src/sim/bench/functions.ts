@@ -1,68 +1,87 @@
 // Functions through a whole platform of real processes: client → API → placement → session → child → back, beside the
-// same invocation inside the node alone. The function is the C word count; cpuMillis 250.
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+// same invocation inside the node alone, and beside plain node:http and workerd on the same work (FN-8). The function is
+// the C word count; cpuMillis 250. What shares the machine in time is measured in turns: a load that comes and goes hits
+// all of them.
 import { readFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { z } from 'zod'
 import { systemClock } from '#lib/clock.ts'
-import { until } from '#lib/until.ts'
 import { prepare } from '#wasm/prepare.ts'
 import { Runner } from '#wasm/runner.ts'
-import { cpuMs, descendants, isGone } from '#sim/bench/process-tree.ts'
-import { freePort, Program } from '#sim/bench/program.ts'
+import { startNodeHttp, startWorkerd, type Peer } from '#sim/bench/function-peers.ts'
+import { startPlatform, type CpuMs, type Platform } from '#sim/bench/functions-platform.ts'
+import type { Target } from '#sim/bench/load-client.ts'
+import { LoadClient } from '#sim/bench/load.ts'
 import { percentile, round, type Row } from '#sim/bench/row.ts'
 
 const EXAMPLES = join(import.meta.dirname, '../../../examples/word-count')
 const COMPONENT = join(EXAMPLES, 'word-count.wasm')
 const PREVIEW1 = join(EXAMPLES, 'word-count.core.wasm')
-const NODE_ID = 'bench-node'
 const STDIN = 'the quick brown fox jumps over the lazy dog\n'.repeat(20)
 const COUNTED = /^\s*20\s+180\s+880\s*$/
+/** The same, as JSON says it. */
+const ANSWER = String.raw`"stdout":" *20 +180 +880\\n"`
 const MEM_MB = 64
 
-/** Measured in turns of this many, ours and the peer's: what else the machine does hits both. */
 const TURN = 50
 const TURNS = 8
-const WARM_UP = 100
+const WARM_UP = 200
 const COLD = 20
 const FIRST = 10
 /** As many as the node has slots of 250 on one core, half of them waiting on the other side. */
 const CONCURRENT = 8
-const THROUGHPUT_MS = 5_000
+const LOAD_MS = 2_000
+const LOAD_ROUNDS = 3
 
-const Invoked = z.object({ ok: z.boolean(), stdout: z.string(), error: z.string().optional() })
-const Node = z.object({ node: z.object({ schedulable: z.boolean() }) })
+type Bench = { platform: Platform; client: LoadClient; peers: readonly Peer[] }
 
 export async function benchFunctions(): Promise<Row[]> {
-  const bench = await start()
+  const ends: (() => Promise<void>)[] = []
   try {
-    await bench.deploy('words', COMPONENT)
-    await bench.deploy('words-preview1', PREVIEW1)
-    return [
-      ...(await warm(bench)),
-      await cold(bench),
-      await first(bench),
-      ...(await throughput(bench, 'words', '')),
-      ...(await throughput(bench, 'words-preview1', '_preview1')),
-    ]
+    const client = new LoadClient()
+    ends.push(() => client.end())
+    const platform = await startPlatform()
+    ends.push(() => platform.end())
+    await platform.deploy('words', COMPONENT, MEM_MB)
+    await platform.deploy('words-preview1', PREVIEW1, MEM_MB)
+    const rows = await latencies({ platform, client, peers: [] })
+    const work = { stdin: STDIN, answer: ANSWER }
+    const peers: Peer[] = []
+    for (const starting of [startNodeHttp, startWorkerd]) {
+      const peer = await starting(work)
+      if (!peer) continue
+      ends.push(() => peer.end())
+      peers.push(peer)
+    }
+    return [...rows, ...(await throughput({ platform, client, peers }))]
   } finally {
-    await bench.end()
+    for (const end of ends.toReversed()) await end()
   }
 }
 
-async function warm(bench: Bench): Promise<Row[]> {
+const targetOf = (platform: Platform, name: string): Target => ({
+  ...platform.invocation(name, STDIN),
+  answer: ANSWER,
+})
+
+async function latencies(bench: Bench): Promise<Row[]> {
+  return [...(await warm(bench)), await cold(bench), await first(bench)]
+}
+
+async function warm({ platform, client }: Bench): Promise<Row[]> {
   const local = await localRunner()
+  const target = targetOf(platform, 'words')
   const ours: number[] = []
   const inNode: number[] = []
   try {
-    for (let at = 0; at < WARM_UP; at++) {
-      await bench.invoke('words')
-      await local.invoke()
-    }
+    await client.timed(target, WARM_UP)
+    for (let at = 0; at < WARM_UP; at++) await local.invoke()
     for (let turn = 0; turn < TURNS; turn++) {
-      for (let at = 0; at < TURN; at++) ours.push(await timed(() => bench.invoke('words')))
-      for (let at = 0; at < TURN; at++) inNode.push(await timed(() => local.invoke()))
+      ours.push(...(await client.timed(target, TURN)))
+      for (let at = 0; at < TURN; at++) {
+        const began = systemClock.monotonic()
+        await local.invoke()
+        inNode.push(systemClock.monotonic() - began)
+      }
     }
   } finally {
     await local.close()
@@ -79,52 +98,89 @@ async function warm(bench: Bench): Promise<Row[]> {
 }
 
 /** The artifact is on the node, its child was killed, the blank one is ready. */
-async function cold(bench: Bench): Promise<Row> {
+async function cold({ platform, client }: Bench): Promise<Row> {
   const samples: number[] = []
   for (let at = 0; at < COLD; at++) {
-    await bench.killGuests()
-    samples.push(await timed(() => bench.invoke('words')))
+    await platform.killGuests()
+    samples.push(...(await client.timed(targetOf(platform, 'words'), 1)))
   }
   return { name: 'cold_invoke_p50_ms', value: round(percentile(samples, 0.5)), unit: 'ms' }
 }
 
 /** The first ever on the node: a slot is booked, the artifact travels, a child is bound. */
-async function first(bench: Bench): Promise<Row> {
+async function first({ platform, client }: Bench): Promise<Row> {
   const samples: number[] = []
   for (let at = 0; at < FIRST; at++) {
     // Another memory cap is another artifact.
-    await bench.deploy(`first-${at}`, COMPONENT, MEM_MB + 1 + at)
-    await bench.settle()
-    samples.push(await timed(() => bench.invoke(`first-${at}`)))
+    await platform.deploy(`first-${at}`, COMPONENT, MEM_MB + 1 + at)
+    await platform.settle()
+    samples.push(...(await client.timed(targetOf(platform, `first-${at}`), 1)))
   }
   return { name: 'first_invoke_p50_ms', value: round(percentile(samples, 0.5)), unit: 'ms' }
 }
 
-async function throughput(bench: Bench, name: string, suffix: string): Promise<Row[]> {
-  await Promise.all(Array.from({ length: CONCURRENT }, () => bench.invoke(name)))
-  const deadline = systemClock.monotonic() + THROUGHPUT_MS
-  const began = systemClock.monotonic()
-  const cpu = bench.cpuMs()
-  let done = 0
-  const client = async (): Promise<void> => {
-    while (systemClock.monotonic() < deadline) {
-      await bench.invoke(name)
-      done++
-    }
+type Contender = { target: Target; done: number; tookMs: number; ms: number[]; cpu: CpuMs }
+
+/** Ours as a component and as preview 1, and each peer, in turns; the first turn of each is not counted. */
+async function throughput({ platform, client, peers }: Bench): Promise<Row[]> {
+  const contender = (target: Target): Contender => {
+    const cpu = { engine: 0, postgres: 0, agent: 0, guests: 0 }
+    return { target, done: 0, tookMs: 0, ms: [], cpu }
   }
-  await Promise.all(Array.from({ length: CONCURRENT }, client))
-  const seconds = (systemClock.monotonic() - began) / 1000
-  const used = bench.cpuMs() - cpu
+  const component = contender(targetOf(platform, 'words'))
+  const preview1 = contender(targetOf(platform, 'words-preview1'))
+  const beside = peers.map((peer) => ({ peer, figures: contender(peer.target) }))
+  const all = [component, preview1, ...beside.map(({ figures }) => figures)]
+  for (let turn = 0; turn <= LOAD_ROUNDS; turn++)
+    for (const one of all) {
+      const before = platform.cpuMs()
+      const ran = await client.load(one.target, { callers: CONCURRENT, forMs: LOAD_MS })
+      if (turn === 0) continue
+      const after = platform.cpuMs()
+      for (const part of PARTS) one.cpu[part] += after[part] - before[part]
+      one.done += ran.done
+      one.tookMs += ran.tookMs
+      one.ms.push(...ran.ms)
+    }
   return [
-    { name: `invokes_per_s${suffix}`, value: round(done / seconds), unit: '1/s' },
-    { name: `cpu_us_per_invoke${suffix}`, value: round((used / done) * 1000), unit: 'µs' },
+    ...oursRows(component, ''),
+    ...oursRows(preview1, '_preview1'),
+    ...beside.flatMap(({ peer, figures }) => peerRows(peer, figures, { component, preview1 })),
   ]
 }
 
-async function timed(run: () => Promise<void>): Promise<number> {
-  const began = systemClock.monotonic()
-  await run()
-  return systemClock.monotonic() - began
+const PARTS = ['engine', 'postgres', 'agent', 'guests'] as const
+
+const perSecond = ({ done, tookMs }: Contender): number => (done / tookMs) * 1_000
+
+function oursRows(figures: Contender, suffix: string): Row[] {
+  const us = (ms: number): number => round((ms / figures.done) * 1_000)
+  const total = PARTS.reduce((sum, part) => sum + figures.cpu[part], 0)
+  return [
+    { name: `invokes_per_s${suffix}`, value: round(perSecond(figures)), unit: '1/s' },
+    { name: `loaded_p50_ms${suffix}`, value: round(percentile(figures.ms, 0.5)), unit: 'ms' },
+    { name: `cpu_us_per_invoke${suffix}`, value: us(total), unit: 'µs' },
+    ...PARTS.map((part) => ({
+      name: `cpu_us_${part}${suffix}`,
+      value: us(figures.cpu[part]),
+      unit: 'µs',
+    })),
+  ]
+}
+
+function peerRows(
+  { name, title }: Peer,
+  figures: Contender,
+  ours: { component: Contender; preview1: Contender },
+): Row[] {
+  const theirs = perSecond(figures)
+  const peer = `${title}'s ${round(theirs)} 1/s`
+  const versus = name === 'node_http' ? 'vs_node_http' : `invokes_per_s_vs_${name}`
+  const row = (suffix: string, mine: Contender): Row => {
+    const ratio = round(perSecond(mine) / theirs)
+    return { name: `${versus}${suffix}`, value: ratio, unit: '×', peer, ratio }
+  }
+  return [row('', ours.component), row('_preview1', ours.preview1)]
 }
 
 /** One runner in this process, as the agent holds it. */
@@ -145,124 +201,9 @@ async function localRunner(): Promise<{ invoke(): Promise<void>; close(): Promis
         onStdout: (chunk) => void out.push(chunk),
         onStderr: () => undefined,
       })
-      check(Buffer.concat(out).toString())
+      const stdout = Buffer.concat(out).toString()
+      if (!COUNTED.test(stdout)) throw new Error(`word-count said '${stdout}' inside the node`)
     },
     close: () => runner.close(),
   }
-}
-
-function check(stdout: string, why = ''): void {
-  if (!COUNTED.test(stdout)) throw new Error(`word-count said '${stdout}' ${why}`)
-}
-
-type Bench = {
-  deploy(name: string, file: string, memMb?: number): Promise<void>
-  invoke(name: string): Promise<void>
-  /** Ends every child that holds a function; resolves when a blank one is ready. */
-  killGuests(): Promise<void>
-  /** Long enough for the agent to have a blank child again. */
-  settle(): Promise<void>
-  /** CPU time of engine, agent, guests and Postgres until now. */
-  cpuMs(): number
-  end(): Promise<void>
-}
-
-async function start(): Promise<Bench> {
-  const home = mkdtempSync(join(tmpdir(), 'clutch-bench-'))
-  // Postgres runs as a user of its own when we are root.
-  chmodSync(home, 0o711)
-  const ends: (() => Promise<unknown>)[] = [
-    async () => rmSync(home, { recursive: true, force: true }),
-  ]
-  const end = async (): Promise<void> => {
-    for (const one of ends.toReversed()) await one()
-  }
-  try {
-    return { ...(await platform(home, ends)), end }
-  } catch (error) {
-    await end()
-    throw error
-  }
-}
-
-async function platform(
-  home: string,
-  ends: (() => Promise<unknown>)[],
-): Promise<Omit<Bench, 'end'>> {
-  const [http, sessions] = [await freePort(), await freePort()]
-  const limits = ['--deploys-per-minute', '1000', '--invokes-per-minute', '10000000']
-  const ports = ['--http-port', String(http), '--session-port', String(sessions)]
-  const engine = new Program({
-    name: 'clutch-engine',
-    args: ['--home', home, '--dev', '--log-level', 'warn', ...ports, ...limits],
-  })
-  ends.push(() => engine.stop())
-  const url = `http://127.0.0.1:${http}`
-  await until(
-    () => `the engine is ready: ${engine.tail()}`,
-    async () => (await fetch(`${url}/ready`)).ok,
-    60_000,
-  )
-  const key = readFileSync(join(home, 'secrets/dev-key'), 'utf8').trim()
-  const ask = createAsk(url, key)
-  const agent = await startAgent(home, sessions, ask)
-  ends.push(() => agent.stop())
-  return {
-    async deploy(name, file, memMb = MEM_MB) {
-      const component = readFileSync(file).toString('base64')
-      await ask('POST', '/v1/functions', { name, component, cpuMillis: 250, memMb })
-    },
-    async invoke(name) {
-      const answer = await ask('POST', `/v1/functions/${name}/invoke`, { stdin: STDIN })
-      const ran = Invoked.parse(answer)
-      check(ran.stdout, ran.error)
-    },
-    async killGuests() {
-      const children = descendants(agent.pid).filter((one) => one.command.includes('--permission'))
-      // The youngest is the blank one: it is started when another was bound.
-      const guests = children
-        .toSorted((a, b) => Number(a.startedAt) - Number(b.startedAt))
-        .slice(0, -1)
-      for (const { pid } of guests) process.kill(pid, 'SIGKILL')
-      await until('the guests are gone', () => guests.every(isGone))
-      await systemClock.sleep(SETTLE_MS)
-    },
-    settle: () => systemClock.sleep(SETTLE_MS),
-    cpuMs: () => [engine.pid, agent.pid].reduce((sum, pid) => sum + cpuMs(pid), 0),
-  }
-}
-
-/** A blank child starts in 50 to 150 ms. */
-const SETTLE_MS = 500
-
-type Ask = (method: string, path: string, body?: object) => Promise<unknown>
-
-function createAsk(url: string, key: string): Ask {
-  return async (method, path, body) => {
-    const query = method === 'GET' ? '?orgId=platform' : ''
-    const response = await fetch(`${url}${path}${query}`, {
-      method,
-      headers: { 'x-api-key': key, 'content-type': 'application/json' },
-      ...(body === undefined ? {} : { body: JSON.stringify({ orgId: 'platform', ...body }) }),
-    })
-    const answer: unknown = await response.json()
-    if (!response.ok) throw new Error(`${method} ${path}: ${JSON.stringify(answer)}`)
-    return answer
-  }
-}
-
-async function startAgent(home: string, port: number, ask: Ask): Promise<Program> {
-  const enrolled = await ask('POST', '/v1/nodes', { nodeId: NODE_ID, trustTier: 'secure' })
-  const { token } = z.object({ token: z.string() }).parse(enrolled)
-  const tokenFile = join(home, 'node-token')
-  writeFileSync(tokenFile, token, { mode: 0o600 })
-  const args = ['--server', `127.0.0.1:${port}`, '--node', NODE_ID, '--token-file', tokenFile]
-  args.push('--runtimes', 'wasm', '--data-dir', join(home, 'node'), '--log-level', 'warn')
-  const agent = new Program({ name: 'clutch-noded', args })
-  await until(
-    () => `the node is schedulable: ${agent.tail()}`,
-    async () => Node.parse(await ask('GET', `/v1/nodes/${NODE_ID}`)).node.schedulable,
-    30_000,
-  )
-  return agent
 }

@@ -43,19 +43,24 @@ export function isGone({ pid, startedAt }: Pick<Proc, 'pid' | 'startedAt'>): boo
 /** Ticks of /proc/pid/stat a second: the same on every Linux that we run on. */
 const TICKS_PER_S = 100
 
-/** CPU time of a process, of those below it, and of its children that have ended, in ms. */
-export function cpuMs(pid: number): number {
-  const ticks = [pid, ...descendants(pid).map((one) => one.pid)].map((one) => {
-    try {
-      const text = readFileSync(`/proc/${one}/stat`, 'latin1')
-      // utime, stime, cutime, cstime: fields 14 to 17.
-      const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
-      return fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0)
-    } catch {
-      return 0
-    }
-  })
-  return (ticks.reduce((sum, one) => sum + one, 0) * 1000) / TICKS_PER_S
+/** CPU time of a process itself, and of its children that have ended, in ms; zeros for one that is gone. */
+export function cpuMs(pid: number): { own: number; ended: number } {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, 'latin1')
+    // utime, stime, cutime, cstime: fields 14 to 17.
+    const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
+    const [user = 0, system = 0, endedUser = 0, endedSystem = 0] = fields.slice(11, 15).map(Number)
+    const ms = (ticks: number): number => (ticks * 1000) / TICKS_PER_S
+    return { own: ms(user + system), ended: ms(endedUser + endedSystem) }
+  } catch {
+    return { own: 0, ended: 0 }
+  }
+}
+
+/** CPU time of a process's children that have ended, and of all that are below it now. */
+export function cpuMsBelow(pid: number): number {
+  const below = descendants(pid).map((one) => cpuMs(one.pid))
+  return below.reduce((sum, { own, ended }) => sum + own + ended, cpuMs(pid).ended)
 }
 
 /** Where its open descriptors lead: paths, 'socket:[1234]', 'anon_inode:…'. */

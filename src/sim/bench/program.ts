@@ -2,18 +2,18 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createServer } from 'node:net'
 import { homedir } from 'node:os'
-import { join } from 'node:path'
+import { resolve } from 'node:path'
 import { systemClock } from '#lib/clock.ts'
 import { systemRandom } from '#lib/random.ts'
 
-const ROOT = join(import.meta.dirname, '../../..')
+const ROOT = resolve(import.meta.dirname, '../../..')
 /** What a program says is kept up to here, the newest of it. */
 const OUTPUT_CHARS_MAX = 64 * 1024 * 1024
 
 export type Exit = { code: number | null; signal: NodeJS.Signals | null }
 
 export type ProgramSpec = {
-  /** A file of bin/: 'clutch-engine'. */
+  /** A file of bin/: 'clutch-engine'; or the path of another program. */
   name: string
   args?: readonly string[]
   env?: Readonly<Record<string, string>>
@@ -28,7 +28,7 @@ export class Program {
 
   constructor({ name, args = [], env = {} }: ProgramSpec) {
     // The kernel ends it with us, however we end: a run that was broken off leaves no program behind.
-    const command = ['--pdeathsig', 'KILL', '--', join(ROOT, 'bin', name), ...args]
+    const command = ['--pdeathsig', 'KILL', '--', resolve(ROOT, 'bin', name), ...args]
     this.#process = spawn('setpriv', command, {
       cwd: '/',
       env: { PATH: '/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', HOME: homedir(), ...env },
