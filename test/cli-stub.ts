@@ -53,6 +53,7 @@ const fn = {
   allow_community: false,
   region: null,
   timeout_ms: 30_000,
+  fuel_max: null,
   idempotent: false,
   public: false,
   created_at: AT,
@@ -205,6 +206,17 @@ function createRouter(stub: Stub) {
           placeable: false,
           summary: 'no node can run this: enroll one',
           nodes: [],
+        })),
+      },
+      quotas: {
+        get: compute.quotas.get.handler(() => ({
+          quotas: { invocations_at_once: 1000, source: 'default' as const },
+        })),
+        set: compute.quotas.set.handler(({ input }) => ({
+          quotas: {
+            invocations_at_once: input.invocationsAtOnce ?? 1000,
+            source: input.invocationsAtOnce === null ? ('default' as const) : ('org' as const),
+          },
         })),
       },
       events: { list: compute.events.list.handler(() => ({ events: [], next_cursor: null })) },

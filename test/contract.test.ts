@@ -146,6 +146,8 @@ test('AC-4 reads are for guests, what the role table says for the others', () =>
     'compute.functions.invoke': 'member',
     'compute.functions.invocations': 'guest',
     'compute.placement.explain': 'guest',
+    'compute.quotas.get': 'guest',
+    'compute.quotas.set': 'platform-operator',
     'compute.events.list': 'guest',
   })
 })

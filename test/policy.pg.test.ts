@@ -36,6 +36,8 @@ const inputs: Record<string, (things: Things) => Record<string, unknown>> = {
   'compute.functions.invoke': ({ functionName }) => ({ name: functionName }),
   'compute.functions.invocations': ({ functionName }) => ({ name: functionName }),
   'compute.placement.explain': ({ functionName }) => ({ name: functionName }),
+  'compute.quotas.get': () => ({}),
+  'compute.quotas.set': ({ n }) => ({ invocationsAtOnce: 100 + n }),
   'compute.events.list': () => ({}),
 }
 

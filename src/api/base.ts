@@ -9,8 +9,8 @@ export type Role = (typeof ROLES)[number]
 export const roleField = z.enum(ROLES, { error: `role must be one of ${ROLES.join(', ')}` })
 
 export type Meta = {
-  /** The least role that may call it; 'signed-in' needs no org. */
-  role: Role | 'signed-in'
+  /** The least role that may call it; 'signed-in' needs no org, 'platform-operator' stands above all (AC-4). */
+  role: Role | 'signed-in' | 'platform-operator'
   /** 'one': the kernel opens one transaction; 'none': waiting and streaming verbs hold no connection. */
   tx: 'one' | 'none'
   /** Creates take an Idempotency-Key. 'once': the answer holds a secret and is never stored (D40). */
@@ -21,7 +21,7 @@ export type Meta = {
   limit?: 'enroll' | 'deploy' | 'invoke'
   /** Fields whose text is for a guest and never stored: any characters go (kernel-text.ts). */
   rawText?: readonly string[]
-  /** The platform operator may call it for an org that they are no member of (AC-4): reads of nodes only. */
+  /** The platform operator may call it for an org that they are no member of (AC-4): some reads. */
   operator?: true
 }
 

@@ -4,6 +4,7 @@ import * as events from '#api/events.ts'
 import * as functions from '#api/functions.ts'
 import * as nodes from '#api/nodes.ts'
 import * as placement from '#api/placement.ts'
+import * as quotas from '#api/quotas.ts'
 
 export const contract = {
   access: {
@@ -31,6 +32,7 @@ export const contract = {
       invocations: functions.invocations,
     },
     placement: { explain: placement.explain },
+    quotas: { get: quotas.get, set: quotas.set },
     events: { list: events.list },
   },
 }

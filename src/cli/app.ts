@@ -9,15 +9,16 @@ import { events } from '#cli/commands/events/events.ts'
 import { functions } from '#cli/commands/functions/functions.ts'
 import { nodes } from '#cli/commands/nodes/nodes.ts'
 import { placement } from '#cli/commands/placement/placement.ts'
+import { quotas } from '#cli/commands/quotas/quotas.ts'
 import { texts } from '#cli/usage.ts'
 
 const compute = buildRouteMap<string, Cli>({
-  routes: { nodes, functions, placement, events },
+  routes: { nodes, functions, placement, quotas, events },
   docs: { brief: 'The same commands under the name of their part' },
 })
 
 export const root = buildRouteMap<string, Cli>({
-  routes: { dev, nodes, functions, placement, events, auth, completion, complete, compute },
+  routes: { dev, nodes, functions, placement, quotas, events, auth, completion, complete, compute },
   docs: {
     brief: 'Run your code on hardware that dials out',
     fullDescription:

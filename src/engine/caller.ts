@@ -69,8 +69,10 @@ export async function authorize(
   call: { procedure: string; meta: Meta; org: string },
 ): Promise<Allowed> {
   const own = caller.orgs.find((org) => org.id === call.org || org.slug === call.org)
-  if (!own) return asOperator(engine, caller, call)
   const { role: least } = call.meta
+  if (!own || (least === 'platform-operator' && caller.platformOperator))
+    return asOperator(engine, caller, call)
+  if (least === 'platform-operator') throw operatorsOnly(call.procedure, own.role)
   if (least !== 'signed-in' && ROLES.indexOf(own.role) < ROLES.indexOf(least))
     throw new AppError(
       'FORBIDDEN',
@@ -87,12 +89,23 @@ export async function authorize(
   return { orgId: own.id, role: own.role }
 }
 
+const operatorsOnly = (procedure: string, has: Role): AppError =>
+  new AppError('FORBIDDEN', `${procedure} is for a platform operator`, {
+    details: {
+      reason: 'ROLE',
+      needs: 'platform-operator',
+      has,
+      next: 'Ask an owner of the platform: they sign in as themselves, not by an API key',
+    },
+  })
+
 async function asOperator(
   engine: Engine,
   caller: Caller,
   call: { meta: Meta; org: string },
 ): Promise<Allowed> {
-  if (caller.platformOperator && call.meta.operator) {
+  const { operator, role } = call.meta
+  if (caller.platformOperator && (operator || role === 'platform-operator')) {
     const org = await findOrg(engine.db, call.org)
     if (org) return { orgId: org.id, role: 'guest' }
   }

@@ -14,8 +14,12 @@ export const UPLOAD_BYTES_MAX = 64 * 1024 * 1024
 export const UPLOADS_AT_ONCE = 2
 /** Bytes sent ahead that no version uses are dropped after this. */
 export const UPLOAD_KEPT_MS = 86_400_000
+/** Of one org, not deployed yet: at most 2 GiB of bytes that nothing uses. */
+export const UPLOADS_KEPT_MAX = 32
 /** AC-6: an org's invocations under way or waiting at one engine, unless its quota says otherwise. */
 export const INVOCATIONS_AT_ONCE = 1_000
+/** AC-6: what an operator may set; above it one engine's connections end first. */
+export const INVOCATIONS_AT_ONCE_RANGE = { min: 1, max: 10_000 }
 /** FN-1: inline bytes, decoded; base64 in JSON of more than this holds the main thread too long. */
 export const COMPONENT_INLINE_MAX = 8 * 1024 * 1024
 /** FN-3: what an answer keeps of each stream; the guest runs on. */

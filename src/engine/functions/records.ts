@@ -11,6 +11,8 @@ const facts = (row: VersionFacts) => ({
   mem_mb: row.memMb,
   allow_community: row.allowCommunity,
   region: row.region,
+  timeout_ms: row.timeoutMs,
+  fuel_max: row.fuelMax,
 })
 
 export const toFunctionRecord = (row: FunctionRow): z.infer<typeof functionRecord> => ({
@@ -18,7 +20,6 @@ export const toFunctionRecord = (row: FunctionRow): z.infer<typeof functionRecor
   name: row.name,
   version: row.version,
   ...facts(row),
-  timeout_ms: row.timeoutMs,
   idempotent: row.idempotent,
   public: row.public,
   created_at: row.createdAt.toISOString(),

@@ -1,5 +1,6 @@
-// Drops what functions leave behind: old history, versions beyond those kept, bytes that nothing names (FN-7, OP-10).
-import { HISTORY_KEPT_MS, VERSIONS_KEPT } from '#core/function/limits.ts'
+// Drops what functions leave behind: old history, versions beyond those kept, components that were sent ahead and never
+// deployed, bytes that nothing names (FN-1, FN-7, OP-10).
+import { HISTORY_KEPT_MS, UPLOAD_KEPT_MS, VERSIONS_KEPT } from '#core/function/limits.ts'
 import type { Clock } from '#lib/clock.ts'
 import type { Logger } from '#lib/log.ts'
 import { Loop } from '#lib/loop.ts'
@@ -8,6 +9,7 @@ import { forgetUnused, unusedComponents } from '#store/functions/components.ts'
 import { type Store, transaction } from '#store/connect.ts'
 import { pruneVersions } from '#store/functions/functions.ts'
 import { pruneInvocations } from '#store/functions/invocations.ts'
+import { pruneUploads } from '#store/functions/uploads.ts'
 
 const EVERY_MS = 10 * 60_000
 /** A component that is being deployed is younger. */
@@ -28,17 +30,26 @@ export function historyPruneLoop(deps: PruneDeps): Loop {
   return new Loop({ name: 'history-prune', everyMs: EVERY_MS, pass }, deps)
 }
 
+export type Pruned = {
+  invocations: number
+  versions: number
+  uploads: number
+  blobs: number
+  unused: string[]
+}
+
 /** One pass; `unused` are the components that were unused at the pass before. */
 export async function pruneFunctions(
   deps: Omit<PruneDeps, 'log'>,
   unused: readonly string[],
-): Promise<{ invocations: number; versions: number; blobs: number; unused: string[] }> {
+): Promise<Pruned> {
   const { db, blobs, clock } = deps
   const now = clock.now()
   let invocations = 0
   for (let some = 1; some > 0; invocations += some)
     some = await pruneInvocations(db, new Date(now - HISTORY_KEPT_MS))
   const versions = await pruneVersions(db, VERSIONS_KEPT)
+  const uploads = await pruneUploads(db, now - UPLOAD_KEPT_MS)
   const before = new Date(now - UNUSED_KEPT_MS)
   const removed = await transaction(db, async (tx) => {
     const hashes = await forgetUnused(tx, unused, before)
@@ -47,5 +58,5 @@ export async function pruneFunctions(
     return hashes.length
   })
   const found = await unusedComponents(db, { before, limit: COMPONENTS_MAX })
-  return { invocations, versions, blobs: removed, unused: found }
+  return { invocations, versions, uploads, blobs: removed, unused: found }
 }

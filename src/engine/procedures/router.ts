@@ -22,6 +22,8 @@ import { revoke } from '#engine/procedures/nodes/revoke.ts'
 import { setDraining } from '#engine/procedures/nodes/set-draining.ts'
 import { setTrustTier } from '#engine/procedures/nodes/set-trust-tier.ts'
 import { explain } from '#engine/procedures/placement/explain.ts'
+import { get as getQuotas } from '#engine/procedures/quotas/get.ts'
+import { set as setQuotas } from '#engine/procedures/quotas/set.ts'
 import type { HttpContext } from '#engine/kernel.ts'
 
 export const router = implement(contract)
@@ -52,6 +54,7 @@ export const router = implement(contract)
         invocations,
       },
       placement: { explain },
+      quotas: { get: getQuotas, set: setQuotas },
       events: { list: listEvents },
     },
   })

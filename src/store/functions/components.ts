@@ -59,22 +59,25 @@ export async function saveArtifact(
     .execute()
 }
 
-/** Components that no version names and that are older than `before`: their bytes may go if it stays so. */
+const unnamed = sql`
+  not exists (select from function_versions v where v.component_sha256 = c.sha256)
+  and not exists (select from component_uploads u where u.sha256 = c.sha256)`
+
+/** Components that no version and no upload names and that are older than `before`: their bytes may go if it stays so. */
 export async function unusedComponents(
   db: Store | Tx,
   spec: { before: Date; limit: number },
 ): Promise<string[]> {
   const { rows } = await sql<{ sha256: string }>`
     select c.sha256 from components c
-    where c.created_at < ${spec.before}
-      and not exists (select from function_versions v where v.component_sha256 = c.sha256)
+    where c.created_at < ${spec.before} and ${unnamed}
     order by c.created_at limit ${spec.limit}
   `.execute(db)
   return rows.map((row) => row.sha256)
 }
 
 /**
- * Forgets those of the components that still no version names, and returns the hashes whose bytes nothing names any
+ * Forgets those of the components that still nothing names, and returns the hashes whose bytes nothing names any
  * more: the caller removes them before it commits. Components that a deploy is about to use are locked by it, or young.
  */
 export async function forgetUnused(
@@ -84,8 +87,7 @@ export async function forgetUnused(
 ): Promise<string[]> {
   const { rows: unused } = await sql<{ sha256: string }>`
     select c.sha256 from components c
-    where c.sha256 = any(${[...components]}::text[]) and c.created_at < ${before}
-      and not exists (select from function_versions v where v.component_sha256 = c.sha256)
+    where c.sha256 = any(${[...components]}::text[]) and c.created_at < ${before} and ${unnamed}
     for update skip locked
   `.execute(tx)
   const hashes = unused.map((row) => row.sha256)

@@ -6,15 +6,17 @@ import { AppError } from '#lib/error.ts'
 import { newId } from '#lib/id.ts'
 import { transaction } from '#store/connect.ts'
 import { addVersion } from '#store/functions/functions.ts'
+import { deployableSize, useUpload } from '#store/functions/uploads.ts'
 import { checkMagic } from '#wasm/check.ts'
 import { toFunctionRecord } from '#engine/functions/records.ts'
+import type { Stored } from '#engine/functions/artifacts.ts'
+import type { Call } from '#engine/call.ts'
 import { handle } from '#engine/handle.ts'
 
 export const deploy = handle(contract, async (call, input) => {
   const { engine, orgId } = call
-  const bytes = decoded(input.component)
-  checkMagic(bytes)
-  const prepared = await engine.invoker.prepare(bytes, { memMb: input.memMb, orgId })
+  const component = await componentOf(call, input)
+  const prepared = await engine.invoker.prepare(component, { memMb: input.memMb, orgId })
   const now = new Date(engine.clock.now())
   const ids = {
     functionId: newId('fn', now.getTime(), engine.random),
@@ -22,18 +24,19 @@ export const deploy = handle(contract, async (call, input) => {
   }
   const row = await transaction(engine.db, async (tx) => {
     await prepared.save(tx, now)
+    await useUpload(tx, { orgId, sha256: prepared.componentSha256 })
     const made = await addVersion(tx, {
       orgId,
       name: input.name,
       ...ids,
       componentSha256: prepared.componentSha256,
-      sizeBytes: bytes.length,
+      sizeBytes: prepared.sizeBytes,
       cpuMillis: input.cpuMillis,
       memMb: input.memMb,
       allowCommunity: input.allowCommunity,
       region: input.region ?? null,
       timeoutMs: input.timeoutMs,
-      fuelMax: null,
+      fuelMax: input.fuelMax ?? null,
       idempotent: input.idempotent,
       public: input.public,
       createdBy: call.caller.name,
@@ -50,6 +53,30 @@ export const deploy = handle(contract, async (call, input) => {
   engine.invoker.supersede(row.id, row.versionId)
   return { function: toFunctionRecord(row) }
 })
+
+type Given = { component?: string | undefined; componentSha256?: string | undefined }
+
+/** The contract has it that one of both is there. */
+async function componentOf(
+  { engine, orgId }: Call,
+  { component = '', componentSha256: sha256 }: Given,
+): Promise<Buffer | Stored> {
+  if (sha256 === undefined) {
+    const bytes = decoded(component)
+    checkMagic(bytes)
+    return bytes
+  }
+  const sizeBytes = await deployableSize(engine.db, { orgId, sha256 })
+  if (sizeBytes !== undefined) return { sha256, sizeBytes }
+  // The same words for bytes that another org has: a hash alone tells nothing.
+  throw new AppError('NOT_FOUND', `This organization has sent no component ${sha256}`, {
+    details: {
+      reason: 'NO_SUCH_COMPONENT',
+      field: 'componentSha256',
+      next: 'Send its bytes to POST /v1/components, then deploy again within 24 hours',
+    },
+  })
+}
 
 /** The bytes of the inline component; its size is looked at before it is decoded. */
 function decoded(component: string): Buffer {

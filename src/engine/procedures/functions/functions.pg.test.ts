@@ -100,6 +100,7 @@ test('FN-1 000-52 000-71 000-74 deploy answers the record, and the list shows it
     allow_community: true,
     region: 'blr1',
     timeout_ms: 30_000,
+    fuel_max: null,
     idempotent: false,
     public: false,
   })

@@ -27,4 +27,5 @@ const toRecord = (row: InvocationRow) => ({
   exit_code: row.exitCode,
   reason: row.reason,
   error: row.error,
+  fuel_used: row.fuelUsed,
 })
