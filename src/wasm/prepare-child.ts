@@ -6,6 +6,7 @@ import { systemRandom } from '#lib/random.ts'
 import { parseJson, receive, send, sendJson } from '#wasm/child/pipe.ts'
 import { type PrepareRequest, type PrepareResult, UP } from '#wasm/child/frames.ts'
 import { createGuest } from '#wasm/guest/guest.ts'
+import { PURE_CALLS } from '#wasm/lean-glue.ts'
 import { type Generate, type Minify, prepareArtifact, type Tools } from '#wasm/preparing.ts'
 import { camel, wasiHost } from '#wasm/guest/wasi-0-2.ts'
 
@@ -65,7 +66,11 @@ async function loadTools(request: PrepareRequest): Promise<Tools> {
     ): Promise<{ code: string; errors: unknown[] }>
   }
   const minify: Minify = async (source) => {
-    const options = { module: true, mangle: { toplevel: false, keepNames: true } }
+    const options = {
+      module: true,
+      mangle: { toplevel: false, keepNames: true },
+      compress: { treeshake: { manualPureFunctions: PURE_CALLS } },
+    }
     const { code, errors } = await minifier.minify('glue.js', source, options)
     if (errors.length > 0) throw new Error(`the glue does not parse: ${JSON.stringify(errors[0])}`)
     return code

@@ -36,7 +36,7 @@ export type PrepareOutcome =
   | { ok: false; reason: string; message: string }
 
 /** Names what made an artifact: one made by another preparer is made again. */
-export const PREPARER = 'jco-transpile-0.15.0+clutch-2'
+export const PREPARER = 'jco-transpile-0.15.0+clutch-3'
 
 /** FN-1: what the streamed upload accepts. */
 export const COMPONENT_BYTES_MAX = 64 * 1024 * 1024

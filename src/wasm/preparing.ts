@@ -10,6 +10,7 @@ import { readComponent } from '#wasm/binary/component.ts'
 import { readCoreModule } from '#wasm/binary/core-module.ts'
 import { checkMinimum } from '#wasm/binary/limit-memory.ts'
 import { checkPreview1, checkWorld } from '#wasm/offered.ts'
+import { leanGlue } from '#wasm/lean-glue.ts'
 import { printable } from '#wasm/binary/safe-name.ts'
 import { watchGrowth } from '#wasm/binary/watch-growth.ts'
 
@@ -102,7 +103,7 @@ async function componentArtifact(
     .map(([file, module]) => ({ name: file, bytes: checkModule(module, memMb) }))
   const source = files.find(([file]) => file.endsWith('.js'))?.[1]
   if (source === undefined) throw new Error('the generator emitted no JavaScript')
-  const glue = scriptOf(await minify(new TextDecoder().decode(source)))
+  const glue = scriptOf(await minify(leanGlue(new TextDecoder().decode(source))))
   const names = [...new Set([...component.imports.map(({ name }) => name), ...imports])]
   return { kind: 'component', imports: names, glue, modules }
 }
