@@ -6,6 +6,7 @@ import { messageOf } from '#lib/error.ts'
 import { checkMagic } from '#wasm/check.ts'
 import { type Artifact, encodeArtifact } from '#wasm/artifact.ts'
 import { refuse } from '#wasm/binary/cursor.ts'
+import { allocateEmptyStrings } from '#wasm/empty-strings.ts'
 import { readComponent } from '#wasm/binary/component.ts'
 import { readCoreModule } from '#wasm/binary/core-module.ts'
 import { checkMinimum } from '#wasm/binary/limit-memory.ts'
@@ -103,7 +104,9 @@ async function componentArtifact(
     .map(([file, module]) => ({ name: file, bytes: checkModule(module, memMb) }))
   const source = files.find(([file]) => file.endsWith('.js'))?.[1]
   if (source === undefined) throw new Error('the generator emitted no JavaScript')
-  const glue = scriptOf(await minify(leanGlue(new TextDecoder().decode(source))))
+  const glue = scriptOf(
+    await minify(leanGlue(allocateEmptyStrings(new TextDecoder().decode(source)))),
+  )
   const names = [...new Set([...component.imports.map(({ name }) => name), ...imports])]
   return { kind: 'component', imports: names, glue, modules }
 }

@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { after, before, describe, test } from 'node:test'
-import { brotliDecompressSync } from 'node:zlib'
 import { systemClock } from '#lib/clock.ts'
 import { type Ran, run } from '#wasm/fixtures/run-wat.ts'
 import { prepare } from '#wasm/prepare.ts'
@@ -116,42 +115,3 @@ for (const file of ['probe/probe.wasm', 'probe/probe.core.wasm'])
       assert.equal(stdout.toString(), 'kept\n')
     })
   })
-
-test('FN-5 a C program and a Rust program do their work', async () => {
-  const wordCount = await Runner.start({
-    ...options,
-    artifact: await artifactOf('word-count/word-count.wasm'),
-  })
-  const counted = await run(wordCount, {
-    args: ['-l', '-w'],
-    stdin: Buffer.from('one two\nthree\n'),
-  })
-  await wordCount.close()
-  assert.match(counted.stdout.toString(), /2\s+3/)
-  const filter = await Runner.start({
-    ...options,
-    artifact: await artifactOf('image-filter/image-filter.wasm'),
-  })
-  const image = Buffer.concat([Buffer.from('P6\n2 1\n255\n'), Buffer.of(0, 0, 0, 255, 128, 0)])
-  const inverted = await run(filter, { args: ['invert'], stdin: image })
-  await filter.close()
-  assert.equal(codeOf(inverted), 0, inverted.stderr.toString())
-  assert.deepEqual([...inverted.stdout.subarray(-6)], [255, 255, 255, 0, 127, 255])
-})
-
-test('FN-5 a JavaScript component and an AssemblyScript module run', async () => {
-  const fixture = (name: string): Buffer =>
-    readFileSync(new URL(`fixtures/toolchains/${name}`, import.meta.url))
-  for (const [bytes, text, code] of [
-    [brotliDecompressSync(fixture('javascript.wasm.br')), 'js says function,a 1+4+9\n', 0],
-    [fixture('assemblyscript.wasm'), 'as says function,a 42\n', 7],
-  ] as const) {
-    const outcome = await prepare(bytes, { memMb: MEM_MB })
-    assert.ok(outcome.ok, JSON.stringify(outcome))
-    const runner = await Runner.start({ ...options, artifact: outcome.artifact })
-    const ran = await run(runner, { args: ['a'] })
-    await runner.close()
-    assert.equal(ran.stdout.toString(), text)
-    assert.equal(codeOf(ran), code)
-  }
-})
