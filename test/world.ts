@@ -58,7 +58,7 @@ export type World = {
   url: string
   /** The gateway's stand-in saw these sessions ended. */
   ended: { nodeRecordId: string; reason: string; retry: boolean }[]
-  /** How often the invoker's stand-in was woken. */
+  /** How often the invoker's stand-in was told of a change. */
   woken(): number
   /** The org `platform`. */
   platformOrgId: string
@@ -229,9 +229,9 @@ export function standInInvoker(woken: () => void): Invoker {
       stderrTruncated: false,
       node: null,
     }),
-    wake: woken,
+    changed: woken,
+    hearing: () => undefined,
     prepare: () => Promise.reject(new AppError('UNAVAILABLE', 'a stand-in prepares nothing')),
-    supersede: () => undefined,
     tidySlots: async () => ({}),
     flushHistory: async () => 0,
     running: () => 0,

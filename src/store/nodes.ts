@@ -190,7 +190,7 @@ function sessionOf(row: Row): NodeSession | null {
 
 export type NodeWork = { function: string; version: number; cpuMillis: number; memMb: number }
 
-/** What is booked on the node, one line a slot. */
+/** What is booked on the node, one line a slot with all its units. */
 export async function workOfNode(
   tx: Tx,
   node: { id: string; orgId: string },
@@ -198,7 +198,12 @@ export async function workOfNode(
 ): Promise<NodeWork[]> {
   return tx
     .selectFrom('slots')
-    .select(['functionName as function', 'version', 'cpuMillis', 'memMb'])
+    .select([
+      'functionName as function',
+      'version',
+      sql<number>`units * cpu_millis`.as('cpuMillis'),
+      sql<number>`units * mem_mb`.as('memMb'),
+    ])
     .where('orgId', '=', node.orgId)
     .where('nodeId', '=', node.id)
     .orderBy('id')

@@ -1,18 +1,21 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { sql } from 'kysely'
-import { rank, type Workload } from '#core/placement/place.ts'
+import { admissible, rank, type Workload } from '#core/placement/place.ts'
 import { newId } from '#lib/id.ts'
 import { seededRandom, systemRandom } from '#lib/random.ts'
-import { connect, type Store, transaction } from '#store/connect.ts'
-import { book, candidates, fitsElsewhere, placementNodes, type SlotSpec } from '#store/placement.ts'
+import { connect, type Store, transaction, type Tx } from '#store/connect.ts'
 import {
-  admissibleSlots,
-  adoptSlots,
-  releaseSlots,
-  releaseSlotsOfNode,
-  slotDrift,
-} from '#store/slots.ts'
+  book as bookUnits,
+  type Booking,
+  candidates,
+  fitsElsewhere,
+  placementNodes,
+  type SlotSpec,
+} from '#store/placement.ts'
+import { addVersion } from '#store/functions/functions.ts'
+import { functionToRun, slotsOfVersion } from '#store/functions/runnable.ts'
+import { adoptSlots, releaseSlotsOfNode, releaseUnits, slotDrift } from '#store/functions/slots.ts'
 import { testDatabase } from '#store/test-database.ts'
 import { nodeRow, seedNodes } from '#store/test-fleet.ts'
 
@@ -37,6 +40,19 @@ const slot = (over: Partial<SlotSpec> = {}): SlotSpec => ({
   createdAt: new Date(),
   ...over,
 })
+
+/** One unit, unless said otherwise. */
+const book = (db: Store | Tx, w: Workload, of: Omit<Booking, 'unitsMax'> & { unitsMax?: number }) =>
+  bookUnits(db, w, { unitsMax: 1, ...of })
+
+/** The version's slots of the engine on nodes that may run its work now. */
+async function usable(db: Store, w: Workload, of = { versionId: 'fnv_1', engineId: 'eng_a' }) {
+  const { slots, nodes } = await slotsOfVersion(db, { functionId: 'fn_1', ...of })
+  return slots.flatMap((one) => {
+    const node = nodes.find(({ id }) => id === one.nodeRecordId)
+    return node && admissible(node, w) ? [{ ...one, trustTier: node.trustTier }] : []
+  })
+}
 
 /** As the engine places: the best few without waiting, then the best with waiting. */
 async function place(db: Store, w: Workload, of: { engineId: string; seed: string }) {
@@ -66,18 +82,60 @@ test('ND-22 booking writes the slot and the atoms in one statement, and releasin
   await seedNodes(db, [nodeRow('n1', 'org_a')], 'eng_a')
   const made = slot()
   const booked = await book(db, work(), { slot: made, nodeIds: ['n1'], wait: false })
-  assert.deepEqual(booked, { nodeRecordId: 'n1', nodeId: 'n1', trustTier: 'secure' })
+  const unit = { cpuMillis: 1_000, memMb: 128 }
+  assert.deepEqual(booked, { id: made.id, nodeRecordId: 'n1', units: 1, ...unit })
   assert.deepEqual(await used(db, 'n1'), { usedCpuMillis: 1_000, usedMemMb: 128 })
-  const rows = await admissibleSlots(db, work(), { versionId: 'fnv_1', engineId: 'eng_a' })
   assert.deepEqual(
-    rows.map((row) => row.id),
-    [made.id],
+    (await usable(db, work())).map((row) => [row.id, row.units]),
+    [[made.id, 1]],
   )
-  const of = { nodeRecordId: 'n1', ids: [made.id] }
-  assert.equal(await releaseSlots(db, { ...of, engineId: 'eng_b' }), 0, 'not its slot')
-  assert.equal(await releaseSlots(db, { ...of, engineId: 'eng_a' }), 1)
-  assert.equal(await releaseSlots(db, { ...of, engineId: 'eng_a' }), 0, 'gone already')
+  const of = { nodeRecordId: 'n1', slots: [{ id: made.id, units: 5 }] }
+  assert.deepEqual(await releaseUnits(db, { ...of, engineId: 'eng_b' }), [], 'not its slot')
+  assert.deepEqual(await releaseUnits(db, { ...of, engineId: 'eng_a' }), [
+    { id: made.id, units: 1 },
+  ])
+  assert.deepEqual(await releaseUnits(db, { ...of, engineId: 'eng_a' }), [], 'gone already')
   assert.deepEqual(await used(db, 'n1'), { usedCpuMillis: 0, usedMemMb: 0 })
+})
+
+test('ND-22 a version has one row a node: it grows by as many units as there is room for, and shrinks by units', async (t) => {
+  const db = await testDatabase(t)
+  const rows = [
+    nodeRow('n1', 'org_a', { cpuMillis: 3_500, memMb: 10_000 }),
+    nodeRow('n2', 'org_a', { cpuMillis: 60_000, memMb: 300 }),
+  ]
+  await seedNodes(db, rows, 'eng_a')
+  const grow = (node: string, unitsMax: number) =>
+    book(db, work(), { slot: slot(), nodeIds: [node], wait: true, unitsMax })
+  const first = await grow('n1', 2)
+  assert.equal(first?.units, 2)
+  const second = await grow('n1', 10)
+  assert.deepEqual([second?.units, second?.id], [3, first?.id], '500 millicores are too few')
+  assert.equal(await grow('n1', 10), undefined)
+  assert.equal((await grow('n2', 10))?.units, 2, 'memory for two')
+  assert.deepEqual(await used(db, 'n1'), { usedCpuMillis: 3_000, usedMemMb: 384 })
+  assert.equal((await usable(db, work())).length, 2)
+  const give = (units: number) =>
+    releaseUnits(db, {
+      nodeRecordId: 'n1',
+      engineId: 'eng_a',
+      slots: [{ id: first!.id, units }],
+    })
+  assert.deepEqual(await give(2), [{ id: first!.id, units: 2 }])
+  assert.deepEqual(await used(db, 'n1'), { usedCpuMillis: 1_000, usedMemMb: 128 })
+  assert.deepEqual(await slotDrift(db), [])
+  assert.deepEqual(await give(2), [{ id: first!.id, units: 1 }])
+  assert.equal((await usable(db, work())).length, 1)
+  assert.deepEqual(await slotDrift(db), [])
+})
+
+test('ND-22 a slot that was booked with other atoms keeps them: its node is charged what the row says', async (t) => {
+  const db = await testDatabase(t)
+  await seedNodes(db, [nodeRow('n1', 'org_a')], 'eng_a')
+  await book(db, work({ memMb: 128 }), { slot: slot(), nodeIds: ['n1'], wait: true })
+  const grown = await book(db, work({ memMb: 160 }), { slot: slot(), nodeIds: ['n1'], wait: true })
+  assert.deepEqual([grown?.units, grown?.memMb], [2, 128])
+  assert.deepEqual(await slotDrift(db), [])
 })
 
 test('PL-4 D47 forty placers at once never overbook, and fill every node', async (t) => {
@@ -89,7 +147,7 @@ test('PL-4 D47 forty placers at once never overbook, and fill every node', async
   const results = await Promise.all(
     Array.from({ length: 40 }, (_, i) => place(db, work(), { engineId: 'eng_a', seed: `${i}` })),
   )
-  assert.equal(results.filter(Boolean).length, 15, '5 nodes × 3 slots of 1,000 in 3,500')
+  assert.equal(results.filter(Boolean).length, 15, '5 nodes × 3 units of 1,000 in 3,500')
   const over = await sql`select from nodes where used_cpu_millis > cpu_millis`.execute(db)
   assert.equal(over.rows.length, 0)
   assert.deepEqual(await slotDrift(db), [])
@@ -153,13 +211,13 @@ test('000-43 PL-2 slots of a node that drains or became community are not admiss
   const db = await testDatabase(t)
   await seedNodes(db, [nodeRow('n1', 'org_a')], 'eng_a')
   await book(db, work(), { slot: slot(), nodeIds: ['n1'], wait: false })
-  const of = { versionId: 'fnv_1', engineId: 'eng_a' }
   const set = (over: object) => db.updateTable('nodes').set(over).where('id', '=', 'n1').execute()
+  assert.equal((await usable(db, work())).length, 1)
   await set({ noScheduleReasons: ['draining'] })
-  assert.equal((await admissibleSlots(db, work(), of)).length, 0)
+  assert.equal((await usable(db, work())).length, 0)
   await set({ noScheduleReasons: [], communityFlag: true })
-  assert.equal((await admissibleSlots(db, work(), of)).length, 0)
-  const opted = await admissibleSlots(db, work({ allowCommunity: true }), of)
+  assert.equal((await usable(db, work())).length, 0)
+  const opted = await usable(db, work({ allowCommunity: true }))
   assert.deepEqual(
     opted.map((row) => row.trustTier),
     ['community'],
@@ -203,16 +261,23 @@ test('ND-22 random bookings, releases and revokes from two engines at once leave
     const held: { id: string; nodeRecordId: string }[] = []
     for (let step = 0; step < 40; step++) {
       if (random.float() < 0.6) {
-        const w = work({ cpuMillis: 100 + random.below(900), memMb: 80 + random.below(900) })
-        const made = slot()
+        const kind = random.below(3)
+        const w = work({ cpuMillis: 100 + kind * 300, memMb: 80 + kind * 200 })
+        const made = slot({ versionId: `fnv_${kind}` })
         const nodeIds = [`n${random.below(6)}`, `n${random.below(6)}`]
-        const booked = await book(db, w, { slot: made, nodeIds, wait: random.float() < 0.3 })
-        if (booked) held.push({ id: made.id, nodeRecordId: booked.nodeRecordId })
+        const unitsMax = 1 + random.below(4)
+        const wait = random.float() < 0.3
+        const booked = await book(db, w, { slot: made, nodeIds, wait, unitsMax })
+        if (booked) held.push(booked)
       } else if (random.float() < 0.9) {
         const one = held.splice(random.below(held.length), 1)[0]
         if (!one) continue
-        const { nodeRecordId } = one
-        await releaseSlots(db, { nodeRecordId, engineId: 'eng_a', ids: [one.id, 'slot_none'] })
+        const { nodeRecordId, id } = one
+        const slots = [
+          { id, units: 1 + random.below(3) },
+          { id: 'slot_none', units: 1 },
+        ]
+        await releaseUnits(db, { nodeRecordId, engineId: 'eng_a', slots })
       } else {
         await transaction(db, (tx) => releaseSlotsOfNode(tx, `n${random.below(6)}`))
       }
@@ -250,3 +315,64 @@ test('PL-4 placement asks for nothing that a stopped database could leave hangin
     code: 'UNAVAILABLE',
   })
 })
+
+test('FN-7 what an invocation reads is the current version, its artifact, its slots with their nodes, and the quota', async (t) => {
+  const db = await testDatabase(t)
+  const of = { orgId: 'org_a', name: 'hello', preparer: 'p1', engineId: 'eng_a' }
+  assert.equal(await functionToRun(db, of), undefined)
+  await seedNodes(db, [nodeRow('n1', 'org_a', { communityFlag: true })], 'eng_a')
+  await seedFunction(db)
+  await book(db, work({ allowCommunity: true }), { slot: slot(), nodeIds: ['n1'], wait: true })
+  await db
+    .insertInto('orgQuotas')
+    .values({ orgId: 'org_a', invocationsAtOnce: 7, updatedAt: new Date() })
+    .execute()
+  const found = await functionToRun(db, of)
+  assert.deepEqual([found?.fn.versionId, found?.invocationsAtOnce], ['fnv_1', 7])
+  assert.deepEqual(found?.artifact, { sha256: 'a'.repeat(64), sizeBytes: 9 })
+  const [fresh] = await placementNodes(db, 'org_a')
+  assert.deepEqual(found?.nodes, [fresh], 'the same of a node as placement reads')
+  const adopted = await adoptSlots(db, 'eng_a')
+  assert.deepEqual(found?.slots, adopted, 'the same of a slot as adoption reads')
+  assert.equal(adopted[0]?.current, true)
+})
+
+async function seedFunction(db: Store): Promise<void> {
+  const at = new Date()
+  const sha256 = 'c'.repeat(64)
+  await db
+    .insertInto('components')
+    .values({ sha256, sizeBytes: 8, kind: 'component', createdAt: at })
+    .execute()
+  await db
+    .insertInto('artifacts')
+    .values({
+      componentSha256: sha256,
+      preparer: 'p1',
+      memMb: 64,
+      sha256: 'a'.repeat(64),
+      sizeBytes: 9,
+      createdAt: at,
+    })
+    .execute()
+  await transaction(db, (tx) =>
+    addVersion(tx, {
+      orgId: 'org_a',
+      name: 'hello',
+      functionId: 'fn_1',
+      versionId: 'fnv_1',
+      componentSha256: sha256,
+      sizeBytes: 8,
+      cpuMillis: 1_000,
+      memMb: 64,
+      allowCommunity: true,
+      region: null,
+      timeoutMs: 1_000,
+      fuelMax: null,
+      idempotent: false,
+      public: false,
+      createdBy: 'test',
+      now: at,
+    }),
+  )
+}

@@ -1,7 +1,7 @@
 // Where work may go, as SQL, and the booking of it.
 // 1. `schedulableSql` and `fitsSql` say exactly what core's `schedulable` and `fits` say (test/twins.pg.test.ts).
 // 2. Booking is one statement: it locks the node's row, checks everything again on the locked row, adds to used_* and
-//    inserts the slot. So no number of engines overbooks, and a node cordoned in one transaction gets nothing in another.
+//    adds to the slot. So no number of engines overbooks, and a node cordoned in one transaction gets nothing in another.
 // 3. A statement waits for one node's row at most, and holds no other meanwhile: bookings cannot deadlock.
 // 4. Nothing here reads `contributor` (000-16).
 import { type RawBuilder, sql } from 'kysely'
@@ -59,7 +59,7 @@ const heldBySql = (engineId: string): Condition => sql<boolean>`exists (
 export const effectiveTierSql = sql<TrustTier>`
   case when n.community_flag then 'community' else n.trust_tier end`
 
-const placementColumns = sql`
+export const placementColumns = sql`
   n.id, n.org_id, n.node_id, n.region, n.role, n.trust, ${effectiveTierSql} as trust_tier,
   n.provision_state, n.observed_generation, n.maintenance, n.cordoned, n.connectivity,
   n.no_schedule_reasons, n.cpu_millis, n.mem_mb, n.runtimes, n.used_cpu_millis, n.used_mem_mb`
@@ -106,6 +106,7 @@ export async function fitsElsewhere(
 }
 
 export type SlotSpec = {
+  /** Of the row, if the version has none on the node yet. */
   id: string
   orgId: string
   functionId: string
@@ -116,41 +117,66 @@ export type SlotSpec = {
   createdAt: Date
 }
 
-export type Booked = { nodeRecordId: string; nodeId: string; trustTier: TrustTier }
+export type Booking = {
+  slot: SlotSpec
+  /** In the order to try. */
+  nodeIds: readonly string[]
+  /** As many as the node has room for, at least one. */
+  unitsMax: number
+  /** Wait for the lock of the first node, instead of taking the first that nobody holds. */
+  wait: boolean
+}
+
+/** The slot after the booking. */
+export type Booked = {
+  id: string
+  nodeRecordId: string
+  units: number
+  cpuMillis: number
+  memMb: number
+}
 
 /**
- * Books the work on the first of `nodeIds` that is not locked by somebody else and still fits; `wait` waits for the
- * first's lock instead. Undefined: none did, and nothing changed.
+ * Books units of the work on the first of `nodeIds` that is not locked by somebody else and still fits. Undefined: none
+ * did, and nothing changed.
  */
 export async function book(
   db: Store | Tx,
   work: Workload,
-  spec: { slot: SlotSpec; nodeIds: readonly string[]; wait: boolean },
+  booking: Booking,
 ): Promise<Booked | undefined> {
-  const { slot } = spec
-  const ids = spec.wait ? spec.nodeIds.slice(0, 1) : [...spec.nodeIds]
+  const { slot, wait } = booking
+  const ids = wait ? booking.nodeIds.slice(0, 1) : [...booking.nodeIds]
+  // The node's columns are those of the locked row. The slot is added to, whatever it holds by now; what it then says of
+  // its atoms is what the node is charged.
   const { rows } = await sql<Booked>`
-    with chosen as (
-      select n.id from unnest(${ids}::text[]) with ordinality as wanted (id, place)
+    with chosen as materialized (
+      select n.id, least(${booking.unitsMax}::integer,
+        (n.cpu_millis - n.used_cpu_millis) / ${work.cpuMillis}::integer,
+        (n.mem_mb - n.used_mem_mb) / ${work.memMb}::integer) as units
+      from unnest(${ids}::text[]) with ordinality as wanted (id, place)
       join nodes n on n.id = wanted.id
       where ${fitsSql(work)} and ${heldBySql(slot.engineId)}
       order by wanted.place limit 1
-      for update of n ${spec.wait ? sql`` : sql`skip locked`}
-    ), booked as (
-      update nodes n
-      set used_cpu_millis = n.used_cpu_millis + ${work.cpuMillis},
-        used_mem_mb = n.used_mem_mb + ${work.memMb}
-      from chosen where n.id = chosen.id
-      returning n.id, n.node_id, ${effectiveTierSql} as trust_tier
+      for update of n ${wait ? sql`` : sql`skip locked`}
     ), made as (
       insert into slots (id, org_id, function_id, function_name, version_id, version, node_id,
-        engine_id, cpu_millis, mem_mb, created_at)
+        engine_id, units, cpu_millis, mem_mb, created_at)
       select ${slot.id}, ${slot.orgId}, ${slot.functionId}, ${slot.functionName}, ${slot.versionId},
-        ${slot.version}::integer, booked.id, ${slot.engineId}, ${work.cpuMillis}::integer,
-        ${work.memMb}::integer, ${slot.createdAt}::timestamptz
-      from booked
+        ${slot.version}::integer, chosen.id, ${slot.engineId}, chosen.units,
+        ${work.cpuMillis}::integer, ${work.memMb}::integer, ${slot.createdAt}::timestamptz
+      from chosen
+      on conflict (version_id, node_id) do update
+      set units = slots.units + excluded.units, engine_id = excluded.engine_id
+      returning id, node_id, units, cpu_millis, mem_mb
+    ), booked as (
+      update nodes n
+      set used_cpu_millis = n.used_cpu_millis + chosen.units * made.cpu_millis,
+        used_mem_mb = n.used_mem_mb + chosen.units * made.mem_mb
+      from chosen join made on made.node_id = chosen.id
+      where n.id = chosen.id
     )
-    select id as node_record_id, node_id, trust_tier from booked
+    select id, node_id as node_record_id, units, cpu_millis, mem_mb from made
   `.execute(db)
   return rows[0]
 }

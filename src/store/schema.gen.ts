@@ -340,6 +340,7 @@ export interface Slots {
   memMb: number;
   nodeId: string;
   orgId: string;
+  units: number;
   version: number;
   versionId: string;
 }

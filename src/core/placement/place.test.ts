@@ -210,7 +210,7 @@ test('000-16 nothing that places reads `contributor`', () => {
     'core/node/schedulable.ts',
     'core/node/node.ts',
     'store/placement.ts',
-    'store/slots.ts',
+    'store/functions/slots.ts',
   ].filter((file) => !file.endsWith('.test.ts'))
   assert.ok(files.length > 10)
   for (const file of files) {

@@ -94,6 +94,19 @@ export function fits(node: PlacementNode, work: Workload): Fit {
   return { ok: true }
 }
 
+const ROOM: ReadonlySet<CheckName> = new Set(['cpu', 'memory'])
+const BUT_ROOM = CHECKS.filter((name) => !ROOM.has(name))
+
+/** Whether the node may receive this work, room aside: what already has its room there may run. */
+export function admissible(node: PlacementNode, work: Workload): boolean {
+  return BUT_ROOM.every((name) => rules[name](node, work).ok)
+}
+
+/** The share of the node that so much of it is: of what it has least of (dominant share, DRF, NSDI 2011). */
+export function shareOf(node: PlacementNode, held: { cpuMillis: number; memMb: number }): number {
+  return Math.max(held.cpuMillis / (node.cpuMillis || 1), held.memMb / (node.memMb || 1))
+}
+
 /** Whether the node could run it once it is up, accepted and has room: worth waiting for (D43). */
 export function couldEverFit(node: PlacementNode, work: Workload): boolean {
   const empty = { ...node, usedCpuMillis: 0, usedMemMb: 0 }

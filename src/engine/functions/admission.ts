@@ -1,63 +1,49 @@
-// Admission: an invocation gets a slot of its version, an idle one, a new one, or none.
+// Admission: an invocation gets a unit of a slot of its version: an idle one, a new one, or none.
 // 1. Invocations of one version are served in the order they came.
-// 2. A slot is used only where placement would put the work now: a node that drains, changed its tier or lost its
-//    session gets no invocation, though its slots stand (000-43, PL-2). The rows that say so are read each time.
+// 2. A unit is used only where placement would put the work now: a node that drains, changed its tier or lost its session
+//    gets no invocation, though its slots stand (000-43, PL-2).
 // 3. An invocation waits at most `waitMs`, and only while some node of its org could ever run it (D43).
-// 4. One version places one slot at a time; different versions race in the store, which never overbooks.
-import { workloadOf } from '#core/function/workload.ts'
+// 4. One version books at a time; different versions race in the store, which never overbooks. Orgs take turns (PL-4).
+// 5. While the store is away units that stand are used, and nothing new is booked.
 import type { PlacementNode } from '#core/node/node.ts'
-import { couldEverFit, explain, fits, summary, type Workload } from '#core/placement/place.ts'
+import { couldEverFit, explain, fits, summary } from '#core/placement/place.ts'
 import type { Clock } from '#lib/clock.ts'
 import { AppError, messageOf } from '#lib/error.ts'
 import type { Logger } from '#lib/log.ts'
 import type { Store } from '#store/connect.ts'
-import type { FunctionRow } from '#store/functions/functions.ts'
 import { fitsElsewhere, placementNodes } from '#store/placement.ts'
-import { admissibleSlots, adoptSlots, releaseSlots, type SlotRow } from '#store/slots.ts'
 import type { Gateway } from '#engine/gateway/gateway.ts'
 import type { Metrics } from '#engine/metrics.ts'
-import type { Placer } from '#engine/functions/placer.ts'
-import { Signal } from '#engine/functions/signal.ts'
-import { SlotTable, type Slot } from '#engine/functions/slot-table.ts'
+import type { Catalog, KnownFunction } from '#engine/functions/catalog.ts'
+import type { Ticks } from '#engine/functions/known.ts'
+import { OrgTurns } from '#engine/functions/org-turns.ts'
+import type { Given, SlotKeeper } from '#engine/functions/slot-keeper.ts'
+import type { Slot, SlotTable } from '#engine/functions/slot-table.ts'
+import { type Queue, type Waiter, Waiting } from '#engine/functions/waiting.ts'
 
-/** A busy slot that may be free this soon is waited for: a booking and a cold child cost more. */
+/** A busy unit that may be free this soon is waited for: a booking and a cold child cost more. */
 const GROW_AFTER_MS = 50
 /** Room may appear without a word here, by another engine or an expiry: looked for this often (PL-4). */
 const LOOK_AGAIN_MS = 500
-/** A version that found no room for this long takes turns with those that hold it: their next free slot is given up. */
-const TURN_AFTER_MS = 500
-/** Invocations of one function that wait; more are told to come back. */
-const WAITING_MAX = 1_000
+/** Looks of one version that others' changes cause are this far apart. */
+const LOOK_SOON_MS = 10
+/** Bookings under way at once: the other connections of the pool are everybody else's. */
+const BOOKINGS_AT_ONCE = 8
 
 export type Wanted = {
-  fn: FunctionRow
+  known: KnownFunction
   /** Nodes that failed this invocation. */
   exclude: ReadonlySet<string>
-  /** The version's admissible slots, if they were read a moment ago. */
-  rows?: readonly SlotRow[]
   waitMs: number
   signal: AbortSignal
 }
 
 export type Admitted =
-  | { kind: 'slot'; slot: Slot }
+  | { kind: 'slot'; slot: Slot; node: PlacementNode }
   | { kind: 'no-node'; message: string }
   | { kind: 'cancelled' }
 
-type Waiter = Wanted & {
-  since: number
-  counted: boolean
-  settle(admitted: Admitted | AppError): void
-}
-
-type Queue = {
-  fn: FunctionRow
-  waiters: Waiter[]
-  changed: Signal
-  running: boolean
-  /** Nodes whose room it waits for, once it has waited for TURN_AFTER_MS. */
-  claims: ReadonlySet<string>
-}
+type Waits = Waiter<Admitted>
 
 export type AdmissionDeps = {
   id: string
@@ -66,269 +52,267 @@ export type AdmissionDeps = {
   log: Logger
   gateway: Gateway
   metrics: Metrics
-  placer: Placer
+  ticks: Ticks
+  table: SlotTable
+  catalog: Catalog
 }
 
 export class Admission {
   readonly #deps: AdmissionDeps
-  readonly #table = new SlotTable()
-  readonly #queues = new Map<string, Queue>()
+  readonly #keeper: SlotKeeper
+  readonly #waiting: Waiting<Admitted>
+  readonly #bookings = new OrgTurns(BOOKINGS_AT_ONCE)
 
-  constructor(deps: AdmissionDeps) {
+  constructor(deps: AdmissionDeps, keeper: (freed: () => void) => SlotKeeper) {
     this.#deps = deps
+    this.#waiting = new Waiting(deps)
+    this.#keeper = keeper(() => this.wake())
   }
 
-  get slots(): number {
-    return this.#table.size
+  /**
+   * A unit that is idle and may be used by what is known for sure, at once; undefined: `acquire` reads and waits. The
+   * unit must be given to `release`.
+   */
+  tryAcquire({ known, exclude }: Pick<Wanted, 'known' | 'exclude'>): Admitted | undefined {
+    if (this.#waiting.get(known.fn.versionId) || !this.#deps.catalog.isSure) return undefined
+    return this.#take(known, exclude)
   }
 
-  /** Resolves with a slot, which `release` must give back; rejects with UNAVAILABLE (store away, busy, other engine). */
-  async acquire(wanted: Wanted): Promise<Admitted> {
-    if (!this.#queues.has(wanted.fn.versionId)) {
-      const slot = this.#take(wanted.rows ?? (await this.#rows(wanted.fn)), wanted)
-      if (slot) return { kind: 'slot', slot }
-    }
-    return this.#enqueue(wanted)
+  /**
+   * Resolves with a unit, which `release` must give back; rejects with UNAVAILABLE (store away, other engine).
+   * `isRead`: slots and nodes have been read since the invocation came.
+   */
+  async acquire(wanted: Wanted, isRead: boolean): Promise<Admitted> {
+    const { known, exclude } = wanted
+    const taken = isRead
+      ? this.#waiting.get(known.fn.versionId)
+        ? undefined
+        : this.#take(known, exclude)
+      : this.tryAcquire(wanted)
+    return taken ?? this.#enqueue(wanted)
   }
 
-  /** The invocation is over. `giveUp`: the node failed, so the next slot had better be elsewhere. */
+  /** The invocation is over. `giveUp`: the node failed, so the next unit had better be elsewhere. */
   release(slot: Slot, { giveUp }: { giveUp: boolean }): void {
+    const { catalog, clock, table } = this.#deps
     const { row } = slot
-    this.#table.free(slot, this.#deps.clock.monotonic())
-    if (giveUp || !row.current || this.#claimed(row)) this.#releaseSoon([slot])
-    else this.#queues.get(row.versionId)?.changed.fire()
+    if (!table.free(slot, clock.monotonic())) return
+    const queue = this.#waiting.get(row.versionId)
+    if (giveUp || !row.current || this.#waiting.isClaimed(slot)) {
+      this.#keeper.giveBackSoon([{ slot, units: 1 }])
+      queue?.poke()
+    } else if (queue && catalog.isSure) this.#handOver(queue)
+    else if (queue) queue.poke()
+    else this.#waiting.pokeClaims(row.nodeRecordId)
   }
 
   /** Something may have freed room or brought a node up. */
   wake(): void {
-    for (const queue of this.#queues.values()) queue.changed.fire()
+    this.#waiting.pokeAll()
   }
 
-  /** The function runs another version now, or none: its older slots go as soon as they are idle. */
-  supersede(functionId: string, current: string | undefined): void {
-    for (const { row } of this.#table.all())
-      if (row.functionId === functionId) row.current = row.versionId === current
-    this.#releaseSoon(this.#table.superseded(functionId, current))
+  /** The function runs this version now, or none (0): its other slots go as soon as they are idle. */
+  supersede(functionId: string, version: number): void {
+    const old: Given[] = []
+    for (const slot of this.#deps.table.all()) {
+      if (slot.row.functionId !== functionId) continue
+      slot.row = { ...slot.row, current: slot.row.version === version }
+      if (!slot.row.current) old.push({ slot, units: slot.idle.length })
+    }
+    this.#keeper.giveBackSoon(old)
   }
 
-  /**
-   * Brings memory and rows together: takes over the slots of nodes that dialled this engine and those of a former self,
-   * and forgets what is no longer ours. Then gives back what was idle for `idleMs` or belongs to no current version.
-   */
   async tidy(idleMs: number): Promise<{ slots: number; adopted: number; released: number }> {
-    const known = this.#table.all()
-    const rows = await adoptSlots(this.#deps.db, this.#deps.id)
-    const now = this.#deps.clock.monotonic()
-    const strangers = rows.filter(
-      (row) => !this.#table.has(row.id) && !this.#deps.placer.booking.has(row.id),
-    )
-    for (const row of strangers) this.#table.add(row, now)
-    const stands = new Set(rows.map((row) => row.id))
-    for (const slot of known) if (!stands.has(slot.row.id)) this.#table.remove(slot)
-    this.#table.among(rows)
-    const idle = this.#table.idleSince(now - idleMs)
-    const old = this.#table.idleSince(now).filter(({ row }) => !row.current)
-    const released = await this.#release([...new Set([...idle, ...old])])
-    if (strangers.length > 0) this.wake()
-    return { slots: this.#table.size, adopted: strangers.length, released }
+    const done = await this.#keeper.tidy(idleMs)
+    if (done.adopted > 0) this.wake()
+    return done
   }
 
-  /** Whether another version has waited for the room of this slot long enough to have its turn. */
-  #claimed(row: SlotRow): boolean {
-    for (const { fn, claims } of this.#queues.values())
-      if (fn.versionId !== row.versionId && claims.has(row.nodeRecordId)) return true
+  #take(known: KnownFunction, exclude: ReadonlySet<string>): Admitted | undefined {
+    const { catalog, table } = this.#deps
+    let best: Slot | undefined
+    let usedAt = -Infinity
+    for (const slot of table.ofVersion(known.fn.versionId)) {
+      const since = slot.idle.at(-1)
+      if (since === undefined || since < usedAt || exclude.has(slot.row.nodeRecordId)) continue
+      if (!catalog.usable(slot, known.work)) continue
+      best = slot
+      usedAt = since
+    }
+    const node = best && catalog.node(best.row.nodeRecordId)
+    if (!best || !node) return undefined
+    table.take(best)
+    return { kind: 'slot', slot: best, node }
+  }
+
+  /** Whether the version has units that the waiter can use once they are idle. */
+  #hasUnits(known: KnownFunction, waiter: Waits): boolean {
+    for (const slot of this.#deps.table.ofVersion(known.fn.versionId)) {
+      if (slot.busy + slot.idle.length === 0 || waiter.exclude.has(slot.row.nodeRecordId)) continue
+      if (this.#deps.catalog.usable(slot, known.work)) return true
+    }
     return false
   }
 
-  #rows(fn: FunctionRow): Promise<SlotRow[]> {
-    const { db, id } = this.#deps
-    return admissibleSlots(db, workloadOf(fn), { versionId: fn.versionId, engineId: id })
-  }
-
-  /** Ours among the rows, on nodes whose session is here. */
-  #usable(rows: readonly SlotRow[], wanted: Wanted): Slot[] {
-    return this.#table
-      .among(rows)
-      .filter(
-        ({ row }) =>
-          !wanted.exclude.has(row.nodeRecordId) &&
-          this.#deps.gateway.session(row.nodeRecordId) !== undefined,
-      )
-  }
-
-  #take(rows: readonly SlotRow[], wanted: Wanted): Slot | undefined {
-    return this.#table.take(this.#usable(rows, wanted), this.#deps.clock.monotonic())
-  }
-
-  #enqueue(wanted: Wanted): Promise<Admitted> {
-    const { fn, signal } = wanted
-    const queue = this.#queues.get(fn.versionId) ?? {
-      fn,
-      waiters: [],
-      changed: new Signal(this.#deps.clock),
-      running: false,
-      claims: new Set<string>(),
+  /** Idle units to those who wait, in their order. */
+  #handOver(queue: Queue<Admitted>): void {
+    for (const waiter of queue.waiters) {
+      const taken = this.#take(queue.known, waiter.exclude)
+      if (taken) {
+        queue.servedAt = this.#deps.clock.monotonic()
+        waiter.settle(taken)
+      } else if (waiter.exclude.size === 0) return
     }
-    if (queue.waiters.length >= WAITING_MAX) throw tooMany(fn.name)
-    this.#queues.set(fn.versionId, queue)
+  }
+
+  #enqueue({ known, exclude, waitMs, signal }: Wanted): Promise<Admitted> {
+    const { clock } = this.#deps
+    const queue = this.#waiting.of(known)
     return new Promise((resolve, reject) => {
       const onAbort = (): void => waiter.settle({ kind: 'cancelled' })
-      const waiter: Waiter = {
-        ...wanted,
-        since: this.#deps.clock.monotonic(),
+      const waiter: Waits = {
+        exclude,
+        waitMs,
+        since: clock.monotonic(),
         counted: false,
-        settle(admitted) {
+        settle(how) {
           signal.removeEventListener('abort', onAbort)
-          const at = queue.waiters.indexOf(waiter)
-          if (at >= 0) queue.waiters.splice(at, 1)
-          if (admitted instanceof AppError) reject(admitted)
-          else resolve(admitted)
+          queue.waiters.delete(waiter)
+          if (how instanceof AppError) reject(how)
+          else resolve(how)
         },
       }
-      queue.waiters.push(waiter)
+      queue.waiters.add(waiter)
       signal.addEventListener('abort', onAbort, { once: true })
       if (signal.aborted) onAbort()
-      if (queue.running) queue.changed.fire()
-      else void this.#serve(queue)
+      if (!queue.running) void this.#serve(queue)
+      else if (queue.waiters.size === 1) queue.poke()
     })
   }
 
   /** Runs while the queue has waiters. */
-  async #serve(queue: Queue): Promise<void> {
+  async #serve(queue: Queue<Admitted>): Promise<void> {
     queue.running = true
-    try {
-      while (queue.waiters.length > 0) {
-        const pause = await this.#round(queue)
-        if (pause > 0 && queue.waiters.length > 0) await queue.changed.wait(pause)
-      }
-    } catch (error) {
-      const told =
-        error instanceof AppError
-          ? error
-          : new AppError('INTERNAL', messageOf(error), { cause: error })
-      this.#deps.log.error({ err: error, function: queue.fn.name }, 'admission failed')
-      for (const waiter of queue.waiters.slice()) waiter.settle(told)
-    } finally {
-      queue.running = false
-      this.#queues.delete(queue.fn.versionId)
+    while (queue.waiters.size > 0) {
+      queue.again = false
+      const pause = await this.#round(queue).catch((error: unknown) => this.#failed(queue, error))
+      if (pause === 0 || queue.waiters.size === 0) continue
+      await queue.changed.wait(queue.again ? Math.min(pause, LOOK_SOON_MS) : pause)
     }
+    queue.running = false
+    this.#waiting.remove(queue)
   }
 
   /** One look at rows and fleet. Returns how long to pause unless something changes; 0 looks again at once. */
-  async #round(queue: Queue): Promise<number> {
-    const rows = await this.#rows(queue.fn)
-    queue.claims = new Set()
-    for (const waiter of queue.waiters.slice()) {
-      const slot = this.#take(rows, waiter)
-      if (slot) waiter.settle({ kind: 'slot', slot })
-    }
-    const [head] = queue.waiters
+  async #round(queue: Queue<Admitted>): Promise<number> {
+    const { catalog, clock, db, id } = this.#deps
+    const { known } = queue
+    await catalog.readSlots(known)
+    this.#handOver(queue)
+    const { head } = queue
     if (!head) return 0
-    const busy = this.#usable(rows, head).length > 0
-    const waited = this.#deps.clock.monotonic() - head.since
+    const busy = this.#hasUnits(known, head)
+    const waited = clock.monotonic() - head.since
     if (busy && waited < GROW_AFTER_MS && waited < head.waitMs) return GROW_AFTER_MS - waited
-    if (await this.#grow(head)) return 0
-    const work = workloadOf(queue.fn)
-    const nodes = await placementNodes(this.#deps.db, queue.fn.orgId)
-    if (await this.#reclaim(nodes, work, head)) return 0
-    if (!busy && (await fitsElsewhere(this.#deps.db, work, this.#deps.id))) {
-      head.settle(otherEngine(queue.fn.name))
+    if (await this.#grow(queue, head)) return 0
+    const readAt = this.#deps.ticks.now
+    const nodes = await placementNodes(db, known.fn.orgId)
+    for (const node of nodes) catalog.learnNode(node, readAt)
+    if (await this.#reclaim(nodes, known, head)) return 0
+    if (!busy && (await fitsElsewhere(db, known.work, id))) {
+      head.settle(otherEngine(known.fn.name))
       return 0
     }
-    return this.#verdict(queue, nodes, work)
+    return this.#verdict(queue, nodes)
   }
 
-  /** A new slot, kept for the next round, which hands it to whoever is first. */
-  async #grow(head: Waiter): Promise<boolean> {
-    const row = await this.#deps.placer.place(head.fn, head.exclude)
-    if (!row) return false
-    this.#deps.metrics.placements.inc({ outcome: 'placed' })
-    this.#table.add(row, this.#deps.clock.monotonic())
-    return true
-  }
-
-  /** No room: idle slots of other versions give way, the longest idle first, on one node where that is enough. */
-  async #reclaim(nodes: readonly PlacementNode[], work: Workload, head: Waiter): Promise<boolean> {
-    const idle = this.#table.all().filter(({ state }) => state === 'idle')
-    for (const node of nodes) {
-      if (head.exclude.has(node.id) || !this.#deps.gateway.session(node.id)) continue
-      const given: Slot[] = []
-      const after = { ...node }
-      const here = idle.filter(
-        ({ row }) => row.nodeRecordId === node.id && row.versionId !== head.fn.versionId,
+  /** Who has units that may fall idle waits on; everybody else hears it. */
+  #failed(queue: Queue<Admitted>, error: unknown): number {
+    const { catalog, clock, log } = this.#deps
+    const told =
+      error instanceof AppError
+        ? error
+        : new AppError('INTERNAL', messageOf(error), { cause: error })
+    if (told.code === 'INTERNAL')
+      log.error({ err: error, function: queue.known.fn.name }, 'admission failed')
+    if (catalog.isAway) this.#handOver(queue)
+    const now = clock.monotonic()
+    for (const waiter of queue.waiters)
+      if (
+        !catalog.isAway ||
+        now - waiter.since >= waiter.waitMs ||
+        !this.#hasUnits(queue.known, waiter)
       )
-      for (const slot of here.toSorted((a, b) => a.since - b.since)) {
-        if (fits(after, work).ok) break
+        waiter.settle(told)
+    return LOOK_AGAIN_MS
+  }
+
+  /** New units, kept for the next round, which hands them to whoever is first. More at once when many wait for long. */
+  async #grow(queue: Queue<Admitted>, head: Waits): Promise<boolean> {
+    const { metrics, table } = this.#deps
+    const { known } = queue
+    const exclude = head.exclude.union(this.#waiting.barred(queue))
+    const unitsMax = Math.max(1, Math.min(table.unitsOf(known.fn.versionId), queue.waiters.size))
+    const grown = await this.#bookings.run(known.fn.orgId, () =>
+      this.#keeper.grow(known, { exclude, unitsMax }),
+    )
+    if (grown) metrics.placements.inc({ outcome: 'placed' })
+    return grown
+  }
+
+  /** No room: idle units of other versions give way, the longest idle first, on one node where that is enough. */
+  async #reclaim(
+    nodes: readonly PlacementNode[],
+    known: KnownFunction,
+    head: Waits,
+  ): Promise<boolean> {
+    const { gateway, table } = this.#deps
+    for (const node of nodes) {
+      if (head.exclude.has(node.id) || !gateway.session(node.id)) continue
+      const idle = [...table.ofNode(node.id)]
+        .filter(({ row }) => row.versionId !== known.fn.versionId)
+        .flatMap((slot) => slot.idle.map((since) => ({ slot, since })))
+        .toSorted((a, b) => a.since - b.since)
+      const after = { ...node }
+      const given = new Map<Slot, number>()
+      for (const { slot } of idle) {
+        if (fits(after, known.work).ok) break
         after.usedCpuMillis -= slot.row.cpuMillis
         after.usedMemMb -= slot.row.memMb
-        given.push(slot)
+        given.set(slot, (given.get(slot) ?? 0) + 1)
       }
-      if (given.length > 0 && fits(after, work).ok) return (await this.#release(given)) > 0
+      if (given.size === 0 || !fits(after, known.work).ok) continue
+      const all = [...given].map(([slot, units]) => ({ slot, units }))
+      return (await this.#keeper.giveBack(all)) > 0
     }
     return false
   }
 
   /** Who has waited long enough, or waits for nothing, hears why. */
-  #verdict(queue: Queue, nodes: readonly PlacementNode[], work: Workload): number {
-    const now = this.#deps.clock.monotonic()
-    const message = summary(explain(nodes, work), work)
+  #verdict(queue: Queue<Admitted>, nodes: readonly PlacementNode[]): number {
+    const { clock, metrics } = this.#deps
+    const { work } = queue.known
+    const now = clock.monotonic()
+    const possible = nodes.filter((node) => couldEverFit(node, work)).map((node) => node.id)
+    queue.claims = new Set(possible)
+    let message: string | undefined
     let next = LOOK_AGAIN_MS
-    for (const waiter of queue.waiters.slice()) {
+    for (const waiter of queue.waiters) {
       const left = waiter.since + waiter.waitMs - now
-      const hope = nodes.some((node) => !waiter.exclude.has(node.id) && couldEverFit(node, work))
+      const hope = possible.some((id) => !waiter.exclude.has(id))
       if (left <= 0 || !hope) {
-        this.#deps.metrics.placements.inc({ outcome: 'no-node' })
+        message ??= summary(explain(nodes, work), work)
+        metrics.placements.inc({ outcome: 'no-node' })
         waiter.settle({ kind: 'no-node', message })
       } else {
-        if (!waiter.counted) this.#deps.metrics.placements.inc({ outcome: 'waited' })
+        if (!waiter.counted) metrics.placements.inc({ outcome: 'waited' })
         waiter.counted = true
         next = Math.min(next, left)
       }
     }
-    const [head] = queue.waiters
-    if (head && now - head.since >= TURN_AFTER_MS)
-      queue.claims = new Set(
-        nodes.filter((node) => couldEverFit(node, work)).map((node) => node.id),
-      )
     return next
   }
-
-  #releaseSoon(slots: readonly Slot[]): void {
-    this.#release(slots).catch((error: unknown) =>
-      this.#deps.log.warn(
-        { err: error },
-        'slots could not be given back; the next pass tries again',
-      ),
-    )
-  }
-
-  /** Gives idle slots back; those that cannot be now stay idle. */
-  async #release(slots: readonly Slot[]): Promise<number> {
-    const going = slots.filter(({ state }) => state === 'idle')
-    for (const slot of going) slot.state = 'releasing'
-    let released = 0
-    try {
-      for (const [nodeRecordId, mates] of Map.groupBy(going, ({ row }) => row.nodeRecordId)) {
-        const ids = mates.map(({ row }) => row.id)
-        released += await releaseSlots(this.#deps.db, {
-          nodeRecordId,
-          engineId: this.#deps.id,
-          ids,
-        })
-        for (const slot of mates) this.#table.remove(slot)
-      }
-    } finally {
-      for (const slot of going) if (this.#table.has(slot.row.id)) slot.state = 'idle'
-    }
-    if (released > 0) this.wake()
-    return released
-  }
 }
-
-const tooMany = (name: string): AppError =>
-  new AppError('UNAVAILABLE', `${WAITING_MAX} invocations of ${name} wait already`, {
-    details: { reason: 'QUEUE_FULL', retryAfterMs: 1_000, next: 'Try again in a second' },
-  })
 
 const otherEngine = (name: string): AppError =>
   new AppError('UNAVAILABLE', `The node that can run ${name} is connected to another engine`, {

@@ -1,6 +1,7 @@
 // What the rest of the engine asks of the part that runs functions.
 import type { TrustTier } from '#core/node/node.ts'
 import type { Outcome } from '#protocol/messages.ts'
+import type { Change } from '#store/notify.ts'
 import type { For, Prepared, Stored } from '#engine/functions/artifacts.ts'
 
 export type InvokeRequest = {
@@ -34,14 +35,20 @@ export type Invoked = {
 }
 
 export type Invoker = {
-  /** Rejects with AppError only for refusals before anything ran (NOT_FOUND, UNAVAILABLE of the store). */
+  /**
+   * Rejects with AppError only for refusals before anything ran: NOT_FOUND, QUOTA_EXCEEDED (AC-6), UNAVAILABLE (the store
+   * is away, the node is at another engine).
+   */
   invoke(request: InvokeRequest): Promise<Invoked>
-  /** Something may have freed room or brought a node up: waiting invocations look again. */
-  wake(): void
+  /**
+   * A row that invocations depend on has changed: call it when the change is committed. The next invocation sees it, and
+   * those that wait look again. What other engines change comes by `pg_notify`.
+   */
+  changed(change: Change): void
+  /** Whether changes made elsewhere are heard of now; while they are not, every invocation reads. */
+  hearing(hearing: boolean): void
   /** Checks and prepares what is to be deployed; see `Artifacts.deploy`. */
   prepare(component: Uint8Array | Stored, of: For): Promise<Prepared>
-  /** The function runs another version now, or none: slots of others go as soon as they are idle. */
-  supersede(functionId: string, currentVersionId: string | undefined): void
   /** One pass over the slots: adopts, forgets, gives back what was idle for SLOT_IDLE_MS. */
   tidySlots(): Promise<Record<string, unknown>>
   /** Writes the history that was not written yet; returns how many rows. */

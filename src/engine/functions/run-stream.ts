@@ -4,6 +4,8 @@
 // 3. The stream is closed on every way out; closing it early is how the node hears that nobody waits any more.
 // 4. `acted` is false only while the guest cannot have begun, or has shown nothing: such a run may be done elsewhere. A
 //    guest has no network and no files, so its output is all that the world can see of it.
+// 5. `seen` is true once a piece of a streamed stdin was asked for, or a piece of stdout given on: what went in or out
+//    cannot be had back, so such a run is done nowhere else.
 import type { Readable } from 'node:stream'
 import type { End } from '#core/function/answer.ts'
 import { MEM_MB, STDERR_MAX, STDOUT_MAX } from '#core/function/limits.ts'
@@ -32,6 +34,8 @@ export type RunSpec = {
   nodeName: string
   header: InvokeHeader
   stdin: Uint8Array | AsyncIterable<Uint8Array>
+  /** Takes stdout as it comes; nothing more is read of the node before it has. */
+  onStdout: ((bytes: Uint8Array) => void | Promise<void>) | undefined
   /** Opens the artifact's bytes; called only if the node lacks them. */
   artifact(): Promise<Readable>
   signal: AbortSignal
@@ -40,6 +44,7 @@ export type RunSpec = {
 export type Run = {
   end: End
   acted: boolean
+  seen: boolean
   /** Whether the node held the artifact already; undefined when it never said. */
   had: boolean | undefined
   durationMs: number
@@ -47,6 +52,8 @@ export type Run = {
   fuelUsed: number | null
   stdout: Uint8Array
   stderr: Uint8Array
+  /** Kept or given on. */
+  stdoutBytes: number
   stdoutTruncated: boolean
   stderrTruncated: boolean
 }
@@ -116,6 +123,11 @@ class StreamRun {
   #broken: Error | undefined
   #had: boolean | undefined
   #handed = false
+  #seen = false
+  #givenBytes = 0
+  #stdin: AsyncIterator<Uint8Array> | undefined
+  /** When the node must have ended the invocation; monotonic. It moves on while the caller takes no output. */
+  #deadline = Infinity
   #over = false
   #onCut: () => void = () => undefined
 
@@ -149,20 +161,31 @@ class StreamRun {
     this.#over = true
     this.#stopTimer()
     this.#framed?.destroy()
+    // The caller's source may be waiting for more.
+    this.#stdin?.return?.().catch(() => undefined)
     if (this.#had !== undefined) this.#metrics.invocationsRunning.dec()
   }
 
   /** A stream that arrives after we gave up is closed at once. */
   async #open(): Promise<Awaited<ReturnType<Gateway['openStream']>>> {
     const opening = this.#gateway.openStream(this.#spec.nodeRecordId, this.#spec.header)
-    const gaveUp = Promise.withResolvers<never>()
-    this.#onCut = () => gaveUp.reject(new Error('gave up'))
-    gaveUp.promise.catch(() => undefined)
     opening.then(
       (stream) => void (this.#closed && stream.destroy()),
       () => undefined,
     )
-    return Promise.race([opening, gaveUp.promise])
+    return this.#unlessCut(opening)
+  }
+
+  /** Rejects when we give up meanwhile. */
+  async #unlessCut<T>(work: Promise<T>): Promise<T> {
+    const gaveUp = Promise.withResolvers<never>()
+    this.#onCut = () => gaveUp.reject(new Error('gave up'))
+    if (this.#closed) this.#onCut()
+    try {
+      return await Promise.race([work, gaveUp.promise])
+    } finally {
+      this.#onCut = () => undefined
+    }
   }
 
   #cut(why: End): void {
@@ -190,22 +213,72 @@ class StreamRun {
         this.#metrics.invocationsRunning.inc()
         // The node may end while we still send: what it says decides, not that our writing failed.
         this.#feed(framed, message.have).catch(() => undefined)
-      } else if (message.t === 'stdout' && !first) this.#stdout.add(message.bytes)
+      } else if (message.t === 'stdout' && !first) await this.#give(message.bytes)
       else if (message.t === 'stderr' && !first) this.#stderr.add(message.bytes)
       else throw new Error(`the node said ${message.t} out of turn`)
       first = false
     }
   }
 
+  /** Without a taker it is kept. A taker holds the node back, and the time that it takes is not the node's. */
+  async #give(bytes: Uint8Array): Promise<void> {
+    const { onStdout } = this.#spec
+    if (!onStdout) return this.#stdout.add(bytes)
+    this.#seen = true
+    this.#givenBytes += bytes.length
+    const taken = this.#fromCaller(() => onStdout(bytes))
+    if (taken === undefined) return
+    const since = this.#clock.monotonic()
+    this.#stopTimer()
+    await this.#unlessCut(taken)
+    this.#deadline += this.#clock.monotonic() - since
+    this.#untilDeadline()
+  }
+
+  #fromCaller<T>(run: () => T): T {
+    try {
+      const result = run()
+      if (result instanceof Promise) result.catch(() => this.#cut({ kind: 'cancelled' }))
+      return result
+    } catch (error) {
+      this.#cut({ kind: 'cancelled' })
+      throw error
+    }
+  }
+
+  #untilDeadline(): void {
+    if (this.#deadline === Infinity) return
+    const left = this.#deadline - this.#clock.monotonic()
+    this.#within(Math.max(0, left), 'did not end the invocation')
+  }
+
   async #feed(framed: FramedStream, have: boolean): Promise<void> {
     if (!have) await this.#sendArtifact(framed)
     this.#handed = true
-    this.#within(this.#spec.header.timeoutMs + RESULT_MARGIN_MS, 'did not end the invocation')
-    const { stdin } = this.#spec
-    for await (const piece of stdin instanceof Uint8Array ? [stdin] : stdin)
-      for (let at = 0; at < piece.length; at += CHUNK)
-        await this.#say(framed, { t: 'stdin', bytes: piece.subarray(at, at + CHUNK) })
+    const { header, stdin } = this.#spec
+    this.#deadline = this.#clock.monotonic() + header.timeoutMs + RESULT_MARGIN_MS
+    this.#untilDeadline()
+    if (stdin instanceof Uint8Array) await this.#sayStdin(framed, stdin)
+    else await this.#pump(framed, stdin)
     await this.#say(framed, { t: 'stdin-end' })
+  }
+
+  async #sayStdin(framed: FramedStream, bytes: Uint8Array): Promise<void> {
+    for (let at = 0; at < bytes.length; at += CHUNK)
+      await this.#say(framed, { t: 'stdin', bytes: bytes.subarray(at, at + CHUNK) })
+  }
+
+  /** What the caller sends, as the node takes it. */
+  async #pump(framed: FramedStream, source: AsyncIterable<Uint8Array>): Promise<void> {
+    this.#seen = true
+    const stdin = source[Symbol.asyncIterator]()
+    this.#stdin = stdin
+    for (;;) {
+      const next = await this.#fromCaller(() => stdin.next())
+      if (next.done === true || this.#over) break
+      await this.#sayStdin(framed, next.value)
+    }
+    this.#stdin = undefined
   }
 
   async #sendArtifact(framed: FramedStream): Promise<void> {
@@ -251,16 +324,18 @@ class StreamRun {
 
   #ended(end: End, result?: Result): Run {
     const elapsed = this.#clock.monotonic() - this.#began
-    const silent = this.#stdout.empty && this.#stderr.empty
+    const silent = this.#stdout.empty && this.#stderr.empty && !this.#seen
     const ranHere = end.kind === 'fault' && result !== undefined ? !silent : this.#handed
     return {
       end,
       acted: ranHere,
+      seen: this.#seen,
       had: this.#had,
       durationMs: result ? Math.min(result.durationMs, elapsed) : elapsed,
       memPeakMb: memPeakOf(result),
       fuelUsed: result?.fuelUsed ?? null,
       stdout: this.#stdout.all(),
+      stdoutBytes: this.#givenBytes + this.#stdout.all().length,
       stderr: this.#stderr.all(),
       stdoutTruncated: this.#stdout.truncated || result?.stdoutTruncated === true,
       stderrTruncated: this.#stderr.truncated || result?.stderrTruncated === true,

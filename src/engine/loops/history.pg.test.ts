@@ -39,9 +39,9 @@ const withHistory = (history: History): Invoker => {
   const unused = () => assert.fail('not part of this test')
   return {
     invoke: unused,
-    wake: unused,
+    changed: unused,
+    hearing: unused,
     prepare: unused,
-    supersede: unused,
     tidySlots: async () => ({ slots: 0 }),
     flushHistory: () => history.flush(),
     running: unused,

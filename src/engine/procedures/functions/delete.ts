@@ -15,6 +15,6 @@ export const remove = handleTx(contract, async (call, input) => {
     subject: row.id,
     data: { name: row.name, version: row.version },
   })
-  call.afterCommit(() => call.engine.invoker.supersede(row.id, undefined))
+  call.afterCommit(() => call.engine.invoker.changed({ kind: 'function', id: row.id, version: 0 }))
   return { function: toFunctionRecord(row) }
 })

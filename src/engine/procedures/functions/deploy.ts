@@ -50,7 +50,7 @@ export const deploy = handle(contract, async (call, input) => {
     await call.settle(tx, { function: toFunctionRecord(made) })
     return made
   })
-  engine.invoker.supersede(row.id, row.versionId)
+  engine.invoker.changed({ kind: 'function', id: row.id, version: row.version })
   return { function: toFunctionRecord(row) }
 })
 

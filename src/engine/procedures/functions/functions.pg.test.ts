@@ -328,7 +328,7 @@ test('D51 the answer of a deploy is committed with it: a repeat finds it though 
   const { invoker } = engine
   engine.invoker = {
     ...invoker,
-    supersede() {
+    changed() {
       throw new Error('the engine is gone')
     },
   }

@@ -28,7 +28,7 @@ export const rollback = handleTx(contract, async (call, input) => {
   })
   const row = await functionByName(tx, orgId, name)
   if (!row) throw noSuchFunction(name)
-  call.afterCommit(() => engine.invoker.supersede(id, to.id))
+  call.afterCommit(() => engine.invoker.changed({ kind: 'function', id, version: to.version }))
   return { function: toFunctionRecord(row) }
 })
 

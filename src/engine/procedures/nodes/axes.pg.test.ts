@@ -94,7 +94,7 @@ test('ND-13 get shows a node with its axes, session, work and commands, and neit
   await seedNodes(db, [nodeRow('a1', orgId, { agentVersion: '1.2.3' })], engineId)
   const createdAt = new Date('2026-01-02T00:00:00Z')
   const slot = { orgId, functionId: 'fn_1', functionName: 'words', versionId: 'fnv_1', version: 3 }
-  const room = { nodeId: 'a1', engineId, cpuMillis: 250, memMb: 128, createdAt }
+  const room = { nodeId: 'a1', engineId, units: 1, cpuMillis: 250, memMb: 128, createdAt }
   await db
     .insertInto('slots')
     .values({ id: 'slot_1', ...slot, ...room })

@@ -24,14 +24,15 @@ test('000-21 000-45 000-46 ND-9 D34 revoke takes a node out and frees its name; 
       version: 3,
       nodeId: id,
       engineId: 'eng_1',
+      units: 2,
       cpuMillis: 250,
       memMb: 128,
       createdAt: new Date(),
     })
     .execute()
-  await world.engine.db.updateTable('nodes').set({ usedCpuMillis: 250, usedMemMb: 128 }).execute()
+  await world.engine.db.updateTable('nodes').set({ usedCpuMillis: 500, usedMemMb: 256 }).execute()
   const { work } = await client.compute.nodes.get({ orgId, id })
-  assert.deepEqual(work, [{ function: 'word-count', version: 3, cpu_millis: 250, mem_mb: 128 }])
+  assert.deepEqual(work, [{ function: 'word-count', version: 3, cpu_millis: 500, mem_mb: 256 }])
   const { node } = await client.compute.nodes.revoke({ orgId, id })
   assert.deepEqual(node.used, { cpu_millis: 0, mem_mb: 0 })
   assert.deepEqual(world.ended, [{ nodeRecordId: id, reason: 'NODE_REVOKED', retry: false }])

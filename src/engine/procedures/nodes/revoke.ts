@@ -3,7 +3,7 @@ import { handleTx } from '#engine/handle.ts'
 import { lockedNodeOf } from '#engine/procedures/nodes/node-of-call.ts'
 import { nodeRecordOf } from '#engine/records/node.ts'
 import { changeNode } from '#store/nodes.ts'
-import { releaseSlotsOfNode } from '#store/slots.ts'
+import { releaseSlotsOfNode } from '#store/functions/slots.ts'
 
 /** The row stays for the audit; its name is free again, and its credential never registers (ND-9, D34). */
 export const revoke = handleTx(contract, async (call, { id, version }) => {
@@ -23,7 +23,7 @@ export const revoke = handleTx(contract, async (call, { id, version }) => {
       message: `The node ${node.nodeId} was revoked; enroll it again to get a new token`,
       retry: false,
     })
-    engine.invoker.wake()
+    engine.invoker.changed({ kind: 'node', id: node.id })
   })
   const used = { usedCpuMillis: 0, usedMemMb: 0 }
   return { node: nodeRecordOf({ ...node, ...used, version: node.version + 1 }) }

@@ -28,10 +28,10 @@ test('000-43 D13 draining adds one reason and nothing else; 000-44 false takes i
   assert.equal(on.node.draining, true)
   assert.deepEqual(on.node.no_schedule_reasons, ['DiskPressure', 'draining'])
   assert.equal(on.node.cordoned, false)
-  assert.equal(world.woken(), 0)
+  assert.equal(world.woken(), 1)
   const off = await client.compute.nodes.setDraining({ orgId, id: 'a1', draining: false })
   assert.deepEqual(off.node.no_schedule_reasons, ['DiskPressure'])
-  assert.equal(world.woken(), 1)
+  assert.equal(world.woken(), 2)
   assert.equal(off.node.version, 2)
 })
 

@@ -17,6 +17,6 @@ export const setDraining = handleTx(contract, async (call, { id, draining, versi
     subject: node.id,
     data: { nodeId: node.nodeId },
   })
-  if (!draining) call.afterCommit(() => engine.invoker.wake())
+  call.afterCommit(() => engine.invoker.changed({ kind: 'node', id: node.id }))
   return { node: nodeRecordOf(await nodeOf(call, node.id)) }
 })
