@@ -89,6 +89,13 @@ static void eat(uint64_t mib, const char *step) {
   }
 }
 
+// Never inlined: its name is to be in what is said of the trap.
+static __attribute__((noinline)) _Noreturn void starve(void) {
+  while (__builtin_wasm_memory_grow(0, 1) != SIZE_MAX) {
+  }
+  __builtin_trap();
+}
+
 // The store after the call keeps this from becoming a loop.
 static __attribute__((noinline)) uint64_t recurse(uint64_t depth) {
   if (depth == 0) return 0;
@@ -166,7 +173,8 @@ static void put_random(uint64_t count, const char *step) {
 
 static void takes_nothing(void) { sink++; }
 
-static void trap(const char *kind, const char *step) {
+// Never inlined, as starve.
+static __attribute__((noinline)) void trap(const char *kind, const char *step) {
   volatile uint32_t zero = 0;
   if (strcmp(kind, "unreachable") == 0) {
     __builtin_trap();
@@ -217,6 +225,8 @@ static int run_plain(const char *step, int argc, char **argv) {
     put_clock(CLOCK_REALTIME, step);
   } else if (strcmp(step, "monotonic") == 0) {
     put_clock(CLOCK_MONOTONIC, step);
+  } else if (strcmp(step, "starve") == 0) {
+    starve();
   } else if (strcmp(step, "abort") == 0) {
     abort();
   } else {
