@@ -83,7 +83,7 @@ for (const file of ['probe/probe.wasm', 'probe/probe.core.wasm'])
         ['trap call', /indirect call type mismatch|out of bounds table/],
         ['recurse forever', /call stack exhausted/],
         ['frames forever', /out of bounds memory access|call stack exhausted/],
-      ['trap divide', /\(at trap < main < /],
+        ['trap divide', /\(at trap < main < /],
       ] as const) {
         const { outcome } = await probe(`out before ${steps}`)
         assert.equal(outcome.kind, 'trap', `${steps}: ${JSON.stringify(outcome)}`)
