@@ -116,7 +116,8 @@ function orgOf(input: unknown): string | undefined {
 const objectOf = (value: unknown): { [key: string]: unknown } =>
   typeof value === 'object' && value !== null ? { ...value } : {}
 
-function limitRate(engine: Engine, limit: NonNullable<Meta['limit']>, orgId: string): void {
+/** Throws RATE_LIMITED when the org has called too often. */
+export function limitRate(engine: Engine, limit: NonNullable<Meta['limit']>, orgId: string): void {
   const waitMs = engine.rateLimit.take(limit, orgId)
   if (waitMs === undefined) return
   engine.metrics.limited.labels(limit).inc()

@@ -341,9 +341,9 @@ test('OP-6 a stop takes no new connection, lets what is in flight end, and is ov
   const server = await listenHttp({ host: '127.0.0.1', port: 0 }, systemClock)
   const serve = createListener(engine, () => server.stopping())
   let arrived = 0
-  server.serve((req, res) => {
+  server.serve((req, res, patient) => {
     arrived++
-    void gate.then(() => serve(req, res))
+    void gate.then(() => serve(req, res, patient))
   })
   const slow = fetch(`${server.url}/health`)
   while (arrived === 0) await new Promise((resolve) => setTimeout(resolve, 5))

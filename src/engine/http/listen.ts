@@ -1,5 +1,5 @@
 // The server's own limits, and its end: no new connection, what is in flight ends, by a deadline.
-import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 
@@ -8,11 +8,14 @@ const HEADERS_MAX = 16 * 1024
 const HEADER_COUNT_MAX = 100
 /** A head that takes longer is an attack (slowloris). */
 const HEADERS_TIMEOUT_MS = 10_000
-/** 12 MiB over a line of 1 Mbit/s. */
-const REQUEST_TIMEOUT_MS = 120_000
+/** How long a body may take: 12 MiB over a line of 1 Mbit/s. */
+const BODY_TIMEOUT_MS = 120_000
 /** Longer than what a proxy in front keeps a connection for, so that it is never the one to be surprised. */
 const KEEP_ALIVE_MS = 75_000
 const CONNECTIONS_MAX = 10_000
+
+/** `patient` lifts the time by which the body must have come: whoever calls it watches the body itself. */
+export type Listener = (req: IncomingMessage, res: ServerResponse, patient: () => void) => void
 
 export type HttpServer = {
   /** `http://127.0.0.1:7070`, by the address listened on. */
@@ -21,7 +24,7 @@ export type HttpServer = {
   /** True from the moment the end began. */
   stopping(): boolean
   /** Requests before this wait for an answer of 503. */
-  serve(listener: RequestListener): void
+  serve(listener: Listener): void
   /** Stops taking connections; resolves when what is in flight has ended or `deadlineMs` is over. */
   stop(deadlineMs: number): Promise<void>
 }
@@ -31,14 +34,15 @@ export async function listenHttp(
   at: { host: string; port: number },
   clock: Clock,
 ): Promise<HttpServer> {
-  let listener: RequestListener = (_req, res) => void res.writeHead(503).end()
+  let listener: Listener = (_req, res) => void res.writeHead(503).end()
   let stopping = false
   const active = new Set<ServerResponse>()
   const server = createServer(
     {
       maxHeaderSize: HEADERS_MAX,
       headersTimeout: HEADERS_TIMEOUT_MS,
-      requestTimeout: REQUEST_TIMEOUT_MS,
+      // A body that streams takes as long as it takes: each request has its own time (`bodyDeadline`).
+      requestTimeout: 0,
       keepAliveTimeout: KEEP_ALIVE_MS,
       connectionsCheckingInterval: HEADERS_TIMEOUT_MS / 2,
     },
@@ -47,7 +51,7 @@ export async function listenHttp(
       if (stopping) res.setHeader('connection', 'close')
       active.add(res)
       res.once('close', () => active.delete(res))
-      listener(req, res)
+      listener(req, res, bodyDeadline(req, res, clock))
     },
   )
   server.maxHeadersCount = HEADER_COUNT_MAX
@@ -69,6 +73,20 @@ export async function listenHttp(
       cancel()
     },
   }
+}
+
+/** Ends a request whose body has not come in time; answers the way to lift that. */
+function bodyDeadline(req: IncomingMessage, res: ServerResponse, clock: Clock): () => void {
+  const { headers } = req
+  if (headers['transfer-encoding'] === undefined && !Number(headers['content-length'] ?? 0))
+    return () => undefined
+  const cancel = clock.after(BODY_TIMEOUT_MS, () => {
+    if (req.complete) return
+    if (!res.headersSent) res.writeHead(408, { connection: 'close' }).end()
+    req.socket.destroySoon()
+  })
+  req.once('close', cancel)
+  return cancel
 }
 
 async function listening(

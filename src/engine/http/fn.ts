@@ -1,0 +1,124 @@
+// `POST /fn/<org>/<name>` (FN-9): a function as an HTTP address. The body is stdin, stdout is the answer, both streamed.
+// 1. Whoever may not invoke learns nothing: an address without a function, one of another org and one that is not public
+//    get the same answer.
+// 2. A cookie proves nothing by itself: with one the Origin must be ours. Without one nothing speaks for the caller that
+//    a page elsewhere could borrow.
+// 3. What a guest writes is never taken for a page or a script of ours: bytes without a type, sandboxed.
+// 4. A client that goes away cancels its invocation.
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { ORPCError } from '@orpc/server'
+import { invoke as contract } from '#api/functions.ts'
+import { AppError } from '#lib/error.ts'
+import { authorize, resolveCaller } from '#engine/caller.ts'
+import { limitRate, type HttpContext } from '#engine/kernel.ts'
+import { sendError } from '#engine/http/answer.ts'
+import { readBody } from '#engine/http/body.ts'
+import { FnAnswer } from '#engine/http/fn-answer.ts'
+import { RequestBody } from '#engine/http/request-body.ts'
+import { refuseForged } from '#engine/http/request.ts'
+import { orgOfPublicFunction } from '#store/functions/functions.ts'
+
+const PATH = /^\/fn\/([^/]+)\/([^/]+)$/
+/** Read whole before the function begins: such an invocation can be tried on another node. */
+const SMALL_BODY_MAX = 64 * 1024
+/** How long a client may go on sending what its function did not read. */
+const UNREAD_MS = 10_000
+
+export type FnExchange = {
+  req: IncomingMessage
+  res: ServerResponse
+  path: string
+  /** The body may take as long as the invocation. */
+  patient: () => void
+}
+
+/** False for a path that cannot be a function's. */
+export async function serveFn(exchange: FnExchange, context: HttpContext): Promise<boolean> {
+  const { req, res, path } = exchange
+  const { engine } = context
+  const [, org, name] = PATH.exec(path) ?? []
+  if (org === undefined || name === undefined) return false
+  res.setHeader('content-security-policy', 'sandbox')
+  if (req.method !== 'POST') {
+    methodNotAllowed(res, 'POST')
+    return true
+  }
+  if (req.headers.cookie !== undefined) refuseForged(req, engine.auth.origins)
+  const orgId = await orgThatAllows(context, { org, name })
+  limitRate(engine, 'invoke', orgId)
+  await run(exchange, context, { orgId, name })
+  return true
+}
+
+type Named = { org: string; name: string }
+
+/** The org's id when the caller may invoke there, or the function is for everybody. */
+async function orgThatAllows(
+  { engine, headers }: HttpContext,
+  { org, name }: Named,
+): Promise<string> {
+  const { meta } = contract['~orpc']
+  try {
+    const caller = await resolveCaller(engine, headers)
+    const call = { procedure: 'compute.functions.invoke', meta, org }
+    return (await authorize(engine, caller, call)).orgId
+  } catch (error) {
+    const refused =
+      error instanceof AppError && ['UNAUTHENTICATED', 'FORBIDDEN'].includes(error.code)
+    const orgId = refused ? await orgOfPublicFunction(engine.db, { org, name }) : undefined
+    if (orgId === undefined) throw error
+    return orgId
+  }
+}
+
+async function run(
+  { req, res, patient }: FnExchange,
+  { engine }: HttpContext,
+  { orgId, name }: { orgId: string; name: string },
+): Promise<void> {
+  const { clock, invoker } = engine
+  const gone = new AbortController()
+  res.once('close', () => {
+    if (!res.writableFinished) gone.abort(new Error('the client went away'))
+  })
+  const stdin = await stdinOf(req, patient)
+  if (res.destroyed) return
+  res.setHeader('content-type', 'application/octet-stream')
+  res.setHeader('cache-control', 'no-store')
+  const answer = new FnAnswer(res, clock)
+  try {
+    const invoked = await invoker.invoke({
+      orgId,
+      name,
+      args: [],
+      env: {},
+      stdin,
+      onStdout: (bytes) => answer.write(bytes),
+      timeoutMs: undefined,
+      signal: gone.signal,
+    })
+    answer.end(invoked)
+  } finally {
+    if (stdin instanceof RequestBody) stdin.drop(UNREAD_MS, clock)
+  }
+}
+
+async function stdinOf(
+  req: IncomingMessage,
+  patient: () => void,
+): Promise<Uint8Array | RequestBody> {
+  const chunked = req.headers['transfer-encoding'] !== undefined
+  const declared = Number(req.headers['content-length'] ?? 0)
+  if (!chunked && declared <= SMALL_BODY_MAX) return readBody(req, SMALL_BODY_MAX)
+  patient()
+  return new RequestBody(req)
+}
+
+/** 405 in the shape of every refusal. */
+export function methodNotAllowed(res: ServerResponse, allow: string): void {
+  res.setHeader('allow', allow)
+  const { method } = res.req
+  const message = `${method} is not taken here; ${allow} is`
+  const data = { reason: 'METHOD', next: `Send it by ${allow}` }
+  sendError(res, new ORPCError('INVALID', { defined: true, status: 405, message, data }), 'rest')
+}
