@@ -10,7 +10,7 @@ import { prepared, preview1, run, withRunner } from '#wasm/fixtures/run-wat.ts'
 import { UP } from '#wasm/child/frames.ts'
 import { RestrictedChild, STACK_BYTES } from '#wasm/child/restricted-child.ts'
 
-const LIMITS = { dataBytes: 2 ** 31, stackBytes: STACK_BYTES, filesMax: 64 }
+const LIMITS = { dataBytes: 2 ** 31, stackBytes: STACK_BYTES, filesMax: 64, tasksMax: 64 }
 
 /** A dead process that its new parent has not collected yet is dead. */
 const isAlive = (pid: number): boolean => {

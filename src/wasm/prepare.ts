@@ -52,6 +52,9 @@ const DATA_BYTES = 4 * 1024 * 1024 * 1024
 
 const FILES_MAX = 64
 
+/** The minifier has a thread for each core. */
+const TASKS_MAX = 1024
+
 const realFile = (url: string): string => realpathSync(fileURLToPath(url))
 
 /** The folder of the package that holds `path`: up to its name under `node_modules`. */
@@ -125,7 +128,12 @@ export async function prepare(bytes: Uint8Array, options: PrepareOptions): Promi
     heapMb: HEAP_MB,
     flags,
     frameBytesMax: ARTIFACT_BYTES_MAX,
-    limits: { dataBytes: DATA_BYTES, stackBytes: STACK_BYTES, filesMax: FILES_MAX },
+    limits: {
+      dataBytes: DATA_BYTES,
+      stackBytes: STACK_BYTES,
+      filesMax: FILES_MAX,
+      tasksMax: TASKS_MAX,
+    },
     onFrame,
   })
   let late = false

@@ -4,7 +4,14 @@
 // 3. A guest's doing is an outcome; the runner's own failure is `fault` and never told as the guest's.
 import type { Cancel, Clock } from '#lib/clock.ts'
 import { AppError, messageOf } from '#lib/error.ts'
-import { DOWN, type Frame, type GuestResult, type Invoke, UP } from '#wasm/child/frames.ts'
+import {
+  DOWN,
+  type Frame,
+  type GuestResult,
+  type Invoke,
+  invokePayload,
+  UP,
+} from '#wasm/child/frames.ts'
 import { STDERR_BYTES_MAX, STDOUT_BYTES_MAX } from '#wasm/guest/output.ts'
 import type { Jail } from '#wasm/jail/jail.ts'
 import type { Measured, RunOutcome } from '#wasm/outcome.ts'
@@ -67,6 +74,9 @@ const CHILD_MEM_MB = 384
 /** A child needs its pipes and what Node opens for its event loop. */
 const FILES_MAX = 32
 
+/** Node has a dozen threads. */
+const TASKS_MAX = 64
+
 /** The longest frame: a whole stdout in one write. */
 const FRAME_BYTES_MAX = STDOUT_BYTES_MAX + 1024
 
@@ -119,6 +129,7 @@ export class Runner {
         dataBytes: memMb * MIB + OVERHEAD_BYTES,
         stackBytes: STACK_BYTES,
         filesMax: FILES_MAX,
+        tasksMax: TASKS_MAX,
       },
       onFrame: (frame) => this.#onFrame(frame),
     })
@@ -203,7 +214,7 @@ export class Runner {
 
   #begin({ spec, began, settle }: Pick<Running, 'spec' | 'began' | 'settle'>): void {
     const whole = spec.stdin instanceof Uint8Array && spec.stdin.length <= STDIN_INLINE_BYTES
-    const inline = spec.stdin instanceof Uint8Array && whole ? Buffer.from(spec.stdin) : Buffer.of()
+    const inline = spec.stdin instanceof Uint8Array && whole ? spec.stdin : new Uint8Array(0)
     const stdin = spec.stdin instanceof Uint8Array ? chunksOf(spec.stdin) : spec.stdin
     const left = { stdout: STDOUT_BYTES_MAX, stderr: STDERR_BYTES_MAX }
     const input = stdin[Symbol.asyncIterator]()
@@ -211,12 +222,11 @@ export class Runner {
     const request: Invoke = {
       args: [spec.program ?? 'function', ...spec.args],
       env: Object.entries(spec.env),
-      stdin: inline.toString('base64'),
       stdinWhole: whole,
       fuelMax: spec.fuelMax ?? null,
       stdoutWhole: spec.stdout === 'whole',
     }
-    this.#child.sendJson(DOWN.invoke, request)
+    this.#child.send(DOWN.invoke, invokePayload(request, inline))
   }
 
   /** Kills the child in mid-invocation; the outcome follows when it is gone. The first reason stands. */

@@ -7,7 +7,7 @@ export const DOWN = {
   program: 1,
   /** Bytes of an artifact, or of a component to prepare. */
   bytes: 2,
-  /** JSON Invoke. */
+  /** An Invoke and the first bytes of its stdin (`invokePayload`). */
   invoke: 3,
   /** Bytes of stdin, the answer to `want`; empty means the end. */
   stdin: 4,
@@ -42,8 +42,7 @@ export const FRAME_BYTES_MAX = 256 * 1024 * 1024
 export type Invoke = {
   args: string[]
   env: [string, string][]
-  /** The first bytes of stdin, base64; the rest is asked for unless `stdinWhole`. */
-  stdin: string
+  /** Whether the stdin that comes with it is all; else the rest is asked for. */
   stdinWhole: boolean
   /** Null: no limit but the time. */
   fuelMax: number | null
@@ -75,12 +74,42 @@ export type PrepareResult =
   | { ok: true; kind: 'component' | 'preview1' }
   | { ok: false; reason: string; message: string }
 
+export function putHeader(into: Uint8Array, kind: number, length: number): void {
+  into[0] = length
+  into[1] = length >>> 8
+  into[2] = length >>> 16
+  into[3] = length >>> 24
+  into[4] = kind
+}
+
+export const lengthOf = (header: Uint8Array): number =>
+  new DataView(header.buffer, header.byteOffset).getUint32(0, true)
+
 export function frameHeader(kind: number, length: number): Uint8Array {
   const header = new Uint8Array(HEADER_BYTES)
-  new DataView(header.buffer).setUint32(0, length, true)
-  header[4] = kind
+  putHeader(header, kind, length)
   return header
 }
+
+/** u32le length of the JSON | JSON Invoke | stdin. */
+export function invokePayload(request: Invoke, stdin: Uint8Array): Uint8Array {
+  const json = JSON.stringify(request)
+  const jsonBytes = Buffer.byteLength(json)
+  const payload = Buffer.allocUnsafe(4 + jsonBytes + stdin.length)
+  payload.writeUInt32LE(jsonBytes)
+  payload.write(json, 4)
+  payload.set(stdin, 4 + jsonBytes)
+  return payload
+}
+
+/** In the child: `stdin` is a view into `payload`, which our own parent made by `invokePayload`. */
+export function readInvoke(payload: Uint8Array): { request: Invoke; stdin: Uint8Array } {
+  const at = 4 + lengthOf(payload)
+  const request = JSON.parse(decoder.decode(payload.subarray(4, at))) as Invoke
+  return { request, stdin: payload.subarray(at) }
+}
+
+const decoder = new TextDecoder()
 
 export type Frame = { kind: number; payload: Buffer }
 

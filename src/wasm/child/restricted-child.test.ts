@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { confine } from '#wasm/child/confine.ts'
 import { describeEnd, endedForMemory } from '#wasm/child/restricted-child.ts'
 
 const end = (stderr: string, code: number | null = null, signal: string | null = 'SIGABRT') => ({
@@ -30,13 +29,4 @@ test('FN-4 the end of a child is told in one line', () => {
     describeEnd(end('spawn /usr/bin/prlimit ENOENT', null, null)),
     'code null: spawn /usr/bin/prlimit ENOENT',
   )
-})
-
-test('FN-4 capabilities are dropped only by who holds them', () => {
-  const limits = { dataBytes: 1, stackBytes: 2, filesMax: 3 }
-  const asRoot = confine(['node'], limits, true)
-  assert.ok(asRoot.includes('--bounding-set=-all'))
-  assert.ok(!confine(['node'], limits, false).includes('--bounding-set=-all'))
-  assert.deepEqual(asRoot.slice(-2), ['--', 'node'])
-  assert.ok(asRoot.includes('--pdeathsig') && asRoot.includes('--no-new-privs'))
 })

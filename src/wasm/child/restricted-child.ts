@@ -1,12 +1,15 @@
 // The parent's end of a restricted child: spawned, spoken to in frames, killed, awaited.
 // 1. Its environment is empty; its descriptors are its three pipes.
-// 2. It cannot outlive this object's process (confine.ts), nor this object's `kill`.
+// 2. It cannot outlive this object's process (jail/command.ts), nor this object's `kill`.
 import type { ChildProcess } from 'node:child_process'
+import { constants } from 'node:os'
+import { systemClock } from '#lib/clock.ts'
 import { messageOf } from '#lib/error.ts'
 import { BOOTSTRAP, childProgram } from '#wasm/child/program.ts'
-import type { Limits } from '#wasm/child/confine.ts'
 import { DOWN, type Frame, frameHeader, frameReader } from '#wasm/child/frames.ts'
-import { bareJail, type Jail, type Jailed, type Share } from '#wasm/jail/jail.ts'
+import { bareJail } from '#wasm/jail/bare-jail.ts'
+import type { Limits } from '#wasm/jail/command.ts'
+import type { Jail, Jailed, Share } from '#wasm/jail/jail.ts'
 
 export type ChildOptions = {
   /** Path of the Node binary. */
@@ -18,8 +21,6 @@ export type ChildOptions = {
   jail?: Jail
   /** What it may take from the start; `limit` changes it. */
   share?: Partial<Share>
-  /** Folders that the kernel lets it read; Node's own permissions are `flags`. */
-  folders?: string[]
   /** MiB of JavaScript heap. */
   heapMb: number
   /** Further Node flags: permissions. */
@@ -54,7 +55,7 @@ export class RestrictedChild {
   readonly ended: Promise<ChildEnd>
 
   constructor(options: ChildOptions) {
-    const flags = [
+    const args = [
       '--permission',
       '--disallow-code-generation-from-strings',
       '--disable-sigusr1',
@@ -67,8 +68,8 @@ export class RestrictedChild {
       '-e',
       BOOTSTRAP,
     ]
-    const { jail = bareJail(), limits, share = {}, folders = [] } = options
-    this.#jailed = jail.spawn({ argv: [options.node, ...flags], limits, share, folders })
+    const { node, limits, jail = bareJail(systemClock), share = {} } = options
+    this.#jailed = jail.spawn({ node, args, limits, share })
     this.#process = this.#jailed.process
     this.#listen(options)
     this.ended = this.#awaitEnd()
@@ -131,14 +132,20 @@ export class RestrictedChild {
       )
       this.#process.once('close', (code, signal) =>
         resolve({
-          code,
-          signal,
+          ...howEnded(code, signal),
           stderr: this.#stderr.trim(),
           outOfMemory: this.#jailed.outOfMemory(),
         }),
       )
     })
   }
+}
+
+/** bubblewrap tells its child's signal as a shell does: 128 and its number. */
+function howEnded(code: number | null, signal: string | null): Pick<ChildEnd, 'code' | 'signal'> {
+  const number = code === null ? 0 : code - 128
+  const [name] = Object.entries(constants.signals).find(([, value]) => value === number) ?? []
+  return name === undefined ? { code, signal } : { code: null, signal: name }
 }
 
 /** Whether a child ended for want of memory: the kernel's word, or what V8 said last. */

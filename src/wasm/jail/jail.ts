@@ -1,6 +1,14 @@
 // What holds a child: layers of the kernel around one process, opened once by the program that starts children.
+// 1. A child's place (uid, cgroups) is used again only when no process is left in it.
+// 2. A layer that is not there is in `missing`: found by looking at a child that was started (open-jail.ts).
 import { type ChildProcess, spawn } from 'node:child_process'
-import { confine, type Limits } from '#wasm/child/confine.ts'
+import { closeSync } from 'node:fs'
+import type { Clock } from '#lib/clock.ts'
+import { jailedCommand, type Limits, type View } from '#wasm/jail/command.ts'
+import type { FilterFile } from '#wasm/jail/filter-file.ts'
+import type { Layer, Missing } from '#wasm/jail/layers.ts'
+import { isEmpty, type Place, type Places } from '#wasm/jail/places.ts'
+import type { OpenView } from '#wasm/jail/view.ts'
 
 /** What a child may take; both follow from the function, which a blank child does not know yet. */
 export type Share = {
@@ -11,17 +19,17 @@ export type Share = {
 }
 
 export type JailedSpec = {
-  /** The Node binary and its arguments. */
-  argv: string[]
+  /** Path of the Node binary. */
+  node: string
+  args: string[]
   limits: Limits
   /** From the start; `limit` changes it. Without: memory and CPU as far as the machine goes. */
   share?: Partial<Share>
-  /** Folders that the child may read, absolute and real. */
-  folders?: string[]
 }
 
 /** One child in the jail. Its stdin, stdout and stderr are pipes. */
 export type Jailed = {
+  place: Place
   process: ChildProcess
   /** Sets what it may take from now on; a layer that is missing here leaves it as it is. */
   limit(share: Partial<Share>): void
@@ -31,31 +39,95 @@ export type Jailed = {
   outOfMemory(): boolean
 }
 
-export class Jail {
-  /** Short names of the layers that this machine or user does not give, for the manifest. */
-  readonly missing: readonly string[]
+/** A layer that is not there, and why. */
+export type Note = { name: Missing; why: string }
 
-  constructor(missing: readonly string[]) {
-    this.missing = missing
+/** What a jail is made of; undefined parts are missing. */
+export type JailParts = {
+  clock: Clock
+  layers: ReadonlySet<Layer>
+  notes: readonly Note[]
+  privileged: boolean
+  view: OpenView | undefined
+  filter: FilterFile | undefined
+  places: Places
+  close(): void
+}
+
+/** Descriptors 0 to 2 are the pipes; what bubblewrap is handed comes after them. */
+const FIRST_FD = 3
+/** How often a place is looked at until its last process is gone. */
+const EMPTY_EVERY_MS = 20
+
+export class Jail {
+  readonly #parts: JailParts
+
+  constructor(parts: JailParts) {
+    this.#parts = parts
   }
 
-  /** Starts one child. Throws UNAVAILABLE `JAIL_FULL` when every place in the jail is taken. */
-  spawn({ argv, limits }: JailedSpec): Jailed {
-    const [command = '', ...args] = confine(argv, limits, process.getuid?.() === 0)
+  /** Short names of the layers that this machine or user does not give, for the manifest. */
+  get missing(): readonly Missing[] {
+    return this.#parts.notes.map(({ name }) => name)
+  }
+
+  get notes(): readonly Note[] {
+    return this.#parts.notes
+  }
+
+  get layers(): ReadonlySet<Layer> {
+    return this.#parts.layers
+  }
+
+  /** Starts one child. Throws UNAVAILABLE `JAIL_FULL` when every uid of the range is taken. */
+  spawn({ node, args, limits, share = {} }: JailedSpec): Jailed {
+    const { layers, privileged, places, view, filter } = this.#parts
+    const place = places.take(limits.tasksMax)
+    place.cgroup?.limit(share)
+    const given = view?.files.map(({ fd }) => fd) ?? []
+    const filterFd = filter?.open()
+    const inside: View | undefined = view && {
+      bubblewrap: view.bubblewrap,
+      libraries: view.libraries,
+      opened: view.files.map(({ inside }, index) => ({ fd: FIRST_FD + index, inside })),
+      filterFd: filterFd === undefined ? undefined : FIRST_FD + given.length,
+    }
+    const [command = '', ...rest] = jailedCommand(node, args, {
+      layers,
+      limits,
+      privileged,
+      uid: place.uid,
+      view: inside,
+      joins: place.cgroup?.joins ?? [],
+    })
     // A session of its own: Ctrl-C at a terminal stops the parent, which then drains; it does not reach the guest.
-    const stdio: 'pipe'[] = ['pipe', 'pipe', 'pipe']
-    const child = spawn(command, args, { env: {}, cwd: '/', stdio, detached: true })
+    const options = { cwd: '/', detached: true, ...(layers.has('environment') ? { env: {} } : {}) }
+    const handed = filterFd === undefined ? given : [...given, filterFd]
+    const child = spawn(command, rest, { ...options, stdio: ['pipe', 'pipe', 'pipe', ...handed] })
+    if (filterFd !== undefined) closeSync(filterFd)
+    const oomKills = place.cgroup?.oomKills() ?? 0
+    // 'close' without 'exit' is the failure to start at all.
+    child.once('close', () => void this.#giveBack(place))
+    child.once('error', () => child.pid === undefined && void this.#giveBack(place))
     return {
+      place,
       process: child,
-      limit: () => {},
-      kill: () => void child.kill('SIGKILL'),
-      outOfMemory: () => false,
+      limit: (changed) => place.cgroup?.limit(changed),
+      kill: () => {
+        place.cgroup?.lift()
+        child.kill('SIGKILL')
+      },
+      outOfMemory: () => (place.cgroup?.oomKills() ?? 0) > oomKills,
     }
   }
 
   /** Gives back what the jail holds of the machine. Close it when its children are gone. */
-  async close(): Promise<void> {}
-}
+  close(): void {
+    this.#parts.close()
+  }
 
-/** Resource limits, no new privileges, death with the parent: what needs no preparation. */
-export const bareJail = (): Jail => new Jail([])
+  async #giveBack(place: Place): Promise<void> {
+    while (!isEmpty(place)) await this.#parts.clock.sleep(EMPTY_EVERY_MS)
+    this.#parts.places.give(place)
+  }
+}
