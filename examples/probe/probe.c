@@ -128,6 +128,14 @@ static void write_pattern(int fd, uint64_t length, const char *step) {
   }
 }
 
+// No pattern, which would take longer than the writing.
+static void flood(uint64_t mib, const char *step) {
+  memset(block, '.', sizeof block);
+  for (uint64_t i = 0; mib == UINT64_MAX || i < mib * (1024 * 1024 / sizeof block); i++) {
+    put_bytes(1, block, sizeof block, step);
+  }
+}
+
 // Reads up to `limit` bytes of stdin; copies them to stdout when `copy`; returns how many came.
 static uint64_t read_stdin(uint64_t limit, int copy, const char *step) {
   uint64_t total = 0;
@@ -249,6 +257,8 @@ static int run_with(const char *step, const char *argument) {
     write_pattern(1, number(argument, step), step);
   } else if (strcmp(step, "stderr") == 0) {
     write_pattern(2, number(argument, step), step);
+  } else if (strcmp(step, "flood") == 0) {
+    flood(number(argument, step), step);
   } else if (strcmp(step, "out") == 0) {
     put(1, argument, step);
     put(1, "\n", step);
