@@ -37,6 +37,7 @@ export const node = {
   identity_generation: 1,
   version: 1,
   agent_version: null,
+  jail_missing: null,
   session: null,
   last_seen_at: null,
   created_at: AT,

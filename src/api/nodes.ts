@@ -48,6 +48,8 @@ export const nodeRecord = z.object({
   identity_generation: z.number(),
   version: z.number(),
   agent_version: z.string().nullable(),
+  /** Layers that hold guests and that its machine or user does not give; null: no agent has said. */
+  jail_missing: z.array(z.string()).nullable(),
   session: z
     .object({
       epoch: z.number(),

@@ -35,6 +35,8 @@ export type Node = PlacementNode & {
   identityGeneration: number
   version: number
   agentVersion: string | null
+  /** Layers of the jail that its machine lacks; null: no agent has said. */
+  jailMissing: string[] | null
   lastSeenAt: Date | null
   createdAt: Date
   session: NodeSession | null

@@ -74,7 +74,12 @@ export type SessionStart = SessionKey & {
   now: Instant
   generation: number
   trustTier: TrustTier
-  manifest: { cpuMillis: number; memMb: number; runtimes: readonly string[] }
+  manifest: {
+    cpuMillis: number
+    memMb: number
+    runtimes: readonly string[]
+    jailMissing?: readonly string[] | undefined
+  }
   community: boolean
   jailer: boolean
   agentVersion: string
@@ -94,6 +99,7 @@ export async function beginSession(tx: Tx, start: SessionStart): Promise<void> {
       cpuMillis: start.manifest.cpuMillis,
       memMb: start.manifest.memMb,
       runtimes: [...start.manifest.runtimes],
+      jailMissing: start.manifest.jailMissing ? [...start.manifest.jailMissing] : null,
       communityFlag: start.community,
       jailerFlag: start.jailer,
       agentVersion: start.agentVersion,

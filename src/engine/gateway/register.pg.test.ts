@@ -96,6 +96,23 @@ test('ND-24 a node without wasm has no check to pass and is adopted as it is (00
   assert.deepEqual((await row(world, id)).runtimes, ['container'])
 })
 
+test('FN-4 what the jail of a node lacks stands in its record, as its agent said it last', async (t) => {
+  const world = await nodeWorld(t, await testDatabase(t))
+  const gateway = await world.gateway()
+  const { id, token } = await world.enroll('node-a1')
+  const identity = createIdentity(systemRandom)
+  assert.equal((await row(world, id)).jailMissing, null)
+  const lacking = ['own-uid', 'cgroup-cpu']
+  const manifest = { jailMissing: lacking }
+  const first = await start(t, gateway, { nodeId: 'node-a1', token, manifest }, identity)
+  await observed(world, id)
+  assert.deepEqual((await row(world, id)).jailMissing, lacking)
+  await first.stop()
+  await until('disconnected', async () => (await row(world, id)).connectivity === 'disconnected')
+  await start(t, gateway, { nodeId: 'node-a1', token, manifest: { jailMissing: [] } }, identity)
+  await until('said', async () => (await row(world, id)).jailMissing?.length === 0)
+})
+
 test('ND-4 000-11 a node comes back by its key: one record, the next epoch, no second acceptance', async (t) => {
   const world = await nodeWorld(t, await testDatabase(t))
   const gateway = await world.gateway()

@@ -45,6 +45,7 @@ export function nodeRecordOf(node: Node): NodeRecord {
     identity_generation: node.identityGeneration,
     version: node.version,
     agent_version: node.agentVersion,
+    jail_missing: node.jailMissing && [...node.jailMissing],
     session: node.session && {
       epoch: node.session.epoch,
       gateway_id: node.session.engineId,

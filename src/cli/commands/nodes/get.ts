@@ -2,6 +2,7 @@ import { buildCommand } from '@stricli/core'
 import type { Cli } from '#cli/cli.ts'
 import {
   capacityText,
+  jailText,
   stateText,
   tierText,
   usedText,
@@ -65,6 +66,7 @@ function describe(cli: Cli, node: NodeRecord): [string, string][] {
     ['Generation', `${node.generation}, observed ${node.observed_generation}`],
     ['Identity', `generation ${node.identity_generation}`],
     ['Version', `${node.version}, agent ${node.agent_version ?? '-'}`],
+    ['Jail', jailText(node)],
     [
       'Session',
       session === null

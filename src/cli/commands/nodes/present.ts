@@ -19,6 +19,12 @@ export function capacityText(node: NodeRecord): string {
   return `${cores(cpu_millis)} · ${mem_mb} MB · ${runtimes.join(', ') || 'no runtimes'}`
 }
 
+/** What holds the guests of the node: concepts/trust.md says what each layer does. */
+export function jailText({ jail_missing: missing }: NodeRecord): string {
+  if (missing === null) return 'nothing reported yet'
+  return missing.length === 0 ? 'whole' : `without ${missing.join(', ')}`
+}
+
 export function usedText(node: NodeRecord): string {
   return `${cores(node.used.cpu_millis)} · ${node.used.mem_mb} MB`
 }

@@ -50,6 +50,7 @@ test('ND-1 000-08 000-17 000-73 enroll makes the record and its token in one cal
     identity_generation: 1,
     version: 0,
     agent_version: null,
+    jail_missing: null,
     session: null,
     last_seen_at: null,
   })
