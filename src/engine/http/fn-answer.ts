@@ -67,7 +67,8 @@ export class FnAnswer {
     if (!socket) return
     // Without chunks an end of the connection is an end of the body: only a reset is none.
     if (!this.#res.hasHeader('trailer')) return void socket.resetAndDestroy()
-    socket.destroySoon()
+    // What was written a moment ago is corked until then, and would be lost.
+    setImmediate(() => socket.destroySoon())
     const cancel = this.#clock.after(BREAK_OFF_MS, () => socket.destroy())
     socket.once('close', cancel)
   }
