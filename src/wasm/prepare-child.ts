@@ -15,7 +15,7 @@ const SHIM = '@bytecodealliance/preview2-shim/'
 /** Our WASI host as the modules that the generator imports from its own shim, which needs threads and files. */
 function serveOwnHost(): void {
   const guest = createGuest(
-    { args: [], env: [], stdin: new Uint8Array(0), stdinWhole: true },
+    { args: [], env: [], stdin: new Uint8Array(0), stdinWhole: true, stdoutWhole: false },
     { clock: systemClock, random: systemRandom, pull: () => new Uint8Array(0), emit: () => {} },
   )
   const host = wasiHost(guest)

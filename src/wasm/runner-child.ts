@@ -1,7 +1,6 @@
 // The program of a runner's child: compiles one artifact, then runs invocations of it one after the other.
 // 1. It holds no rights: no files, no network, no processes, no environment, no code from strings.
 // 2. It ends when its parent closes the pipe; in mid-invocation the kernel ends it with its parent.
-import { Buffer } from 'node:buffer'
 import vm from 'node:vm'
 import { systemClock } from '#lib/clock.ts'
 import { systemRandom } from '#lib/random.ts'
@@ -16,7 +15,7 @@ import {
   sendLastJson,
 } from '#wasm/child/pipe.ts'
 import { execute, type Instantiate, type Program } from '#wasm/guest/execute.ts'
-import { DOWN, type GuestResult, type Invoke, type LoadRequest, UP } from '#wasm/child/frames.ts'
+import { DOWN, type GuestResult, type LoadRequest, readInvoke, UP } from '#wasm/child/frames.ts'
 import { createGuest } from '#wasm/guest/guest.ts'
 import { PAGE_BYTES, PAGES_PER_MIB } from '#wasm/binary/core-module.ts'
 import { bytesAtStart, limitMemory } from '#wasm/binary/limit-memory.ts'
@@ -85,10 +84,11 @@ function pull(): Uint8Array {
   return payload
 }
 
-function invoke(program: Program, request: Invoke): GuestResult {
+function invoke(program: Program, payload: Uint8Array): GuestResult {
   const began = systemClock.monotonic()
+  const { request, stdin } = readInvoke(payload)
   const guest = createGuest(
-    { ...request, stdin: Buffer.from(request.stdin, 'base64') },
+    { ...request, stdin },
     { clock: systemClock, random: systemRandom, pull, emit: (to, bytes) => send(UP[to], bytes) },
   )
   const { end, memPeakBytes, fuelUsed } = execute(program, guest)
@@ -122,8 +122,7 @@ export function main(collect: () => void): never {
   sendJson(UP.loaded, {})
   let garbageBytes = 0
   for (;;) {
-    // Our own parent made this frame by the same type.
-    const result = invoke(program, parseJson(receive().payload) as Invoke)
+    const result = invoke(program, receive().payload)
     sendLastJson(UP.result, result)
     if (result.last) throw new Error('a host call was cut off')
     garbageBytes += result.memPeakBytes

@@ -49,7 +49,7 @@ export type InvokeSpec = {
   fuelMax?: number
   /** `cut` (the default): at most 1 MiB in all, the outcome says what was cut. `whole`: all of it. */
   stdout?: 'cut' | 'whole'
-  /** Where it returns a promise the guest is held back until that settles. */
+  /** Where it returns a promise the guest is held back until that settles; it fails as the caller's leaving. */
   onStdout(chunk: Uint8Array): void | Promise<void>
   /** At most 256 KiB in all. */
   onStderr(chunk: Uint8Array): void
@@ -77,8 +77,8 @@ const FILES_MAX = 32
 /** Node has a dozen threads. */
 const TASKS_MAX = 64
 
-/** The longest frame: a whole stdout in one write. */
-const FRAME_BYTES_MAX = STDOUT_BYTES_MAX + 1024
+/** The longest frame is a chunk of output (64 KiB); a result is far below it. */
+const FRAME_BYTES_MAX = 128 * 1024
 
 type Ending = { kind: 'timeout' | 'cancelled' | 'fault'; message: string }
 
@@ -86,7 +86,10 @@ type Running = {
   spec: InvokeSpec
   began: number
   left: { stdout: number; stderr: number }
-  input: AsyncIterator<Uint8Array>
+  /** Stdin that did not travel with the invocation. */
+  input: AsyncIterator<Uint8Array> | undefined
+  /** Promises of `onStdout` that have not settled: the child is not read while there is one. */
+  heldBy: number
   ending: Ending | undefined
   settle(outcome: RunOutcome): void
 }
@@ -213,20 +216,25 @@ export class Runner {
   }
 
   #begin({ spec, began, settle }: Pick<Running, 'spec' | 'began' | 'settle'>): void {
-    const whole = spec.stdin instanceof Uint8Array && spec.stdin.length <= STDIN_INLINE_BYTES
-    const inline = spec.stdin instanceof Uint8Array && whole ? spec.stdin : new Uint8Array(0)
-    const stdin = spec.stdin instanceof Uint8Array ? chunksOf(spec.stdin) : spec.stdin
-    const left = { stdout: STDOUT_BYTES_MAX, stderr: STDERR_BYTES_MAX }
-    const input = stdin[Symbol.asyncIterator]()
-    this.#running = { spec, began, settle, left, input, ending: undefined }
+    const { stdin, fuelMax = null } = spec
+    const inline = stdin instanceof Uint8Array && stdin.length <= STDIN_INLINE_BYTES
+    const rest = stdin instanceof Uint8Array ? chunksOf(stdin) : stdin
+    const input = inline ? undefined : rest[Symbol.asyncIterator]()
+    const stdoutWhole = spec.stdout === 'whole'
+    const left = {
+      stdout: stdoutWhole ? Number.POSITIVE_INFINITY : STDOUT_BYTES_MAX,
+      stderr: STDERR_BYTES_MAX,
+    }
+    this.#running = { spec, began, settle, left, input, heldBy: 0, ending: undefined }
     const request: Invoke = {
       args: [spec.program ?? 'function', ...spec.args],
       env: Object.entries(spec.env),
-      stdinWhole: whole,
-      fuelMax: spec.fuelMax ?? null,
-      stdoutWhole: spec.stdout === 'whole',
+      stdinWhole: inline,
+      fuelMax,
+      stdoutWhole,
     }
-    this.#child.send(DOWN.invoke, invokePayload(request, inline))
+    const payload = invokePayload(request, inline ? stdin : new Uint8Array(0))
+    this.#child.send(DOWN.invoke, payload)
   }
 
   /** Kills the child in mid-invocation; the outcome follows when it is gone. The first reason stands. */
@@ -235,15 +243,18 @@ export class Runner {
     this.#running.ending ??= ending
     this.#dead ??= ending.message
     this.#child.kill()
+    // A pipe that is not read has no end.
+    this.#child.resume()
   }
 
   #settle(outcome: RunOutcome): void {
     const running = this.#running
     if (running === undefined) return
     this.#running = undefined
+    if (running.heldBy > 0) this.#child.resume()
     running.settle(outcome)
     // The source may wait for ever: its end is its own affair.
-    running.input.return?.().then(undefined, () => {})
+    running.input?.return?.().then(undefined, () => {})
   }
 
   #onFrame({ kind, payload }: Frame): void {
@@ -265,17 +276,34 @@ export class Runner {
     running.left[to] -= chunk.length
     // The child cuts; one that does not is not running our program any more.
     if (running.left[to] < 0) throw new Error(`${to} past its limit`)
-    if (running.ending !== undefined) return
-    if (to === 'stdout') running.spec.onStdout(chunk)
-    else running.spec.onStderr(chunk)
+    // What it wrote before its time was up is its output; one that was cancelled is heard by nobody.
+    if (running.ending !== undefined && running.ending.kind !== 'timeout') return
+    if (to === 'stderr') return running.spec.onStderr(chunk)
+    const room = running.spec.onStdout(chunk)
+    if (room !== undefined && running.ending === undefined) this.#holdBack(running, room)
+  }
+
+  /** Does not read the child until there is room: its pipe fills, and the guest waits in its write. */
+  #holdBack(running: Running, room: Promise<void>): void {
+    running.heldBy++
+    this.#child.pause()
+    const release = (): void => {
+      running.heldBy--
+      if (this.#running === running && running.heldBy === 0) this.#child.resume()
+    }
+    room.then(release, (error: unknown) => {
+      if (this.#running === running)
+        this.#end({ kind: 'cancelled', message: `stdout failed: ${messageOf(error)}` })
+    })
   }
 
   async #feed(running: Running): Promise<void> {
     try {
-      let next = await running.input.next()
-      while (next.done !== true && next.value.length === 0) next = await running.input.next()
+      const { input } = running
+      let next = await input?.next()
+      while (next?.done === false && next.value.length === 0) next = await input?.next()
       if (this.#running !== running) return
-      this.#child.send(DOWN.stdin, next.done === true ? new Uint8Array(0) : next.value)
+      this.#child.send(DOWN.stdin, next?.done === false ? next.value : new Uint8Array(0))
     } catch (error) {
       if (this.#running !== running) return
       this.#end({ kind: 'fault', message: `stdin failed: ${messageOf(error)}` })

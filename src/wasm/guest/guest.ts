@@ -34,9 +34,9 @@ export type Guest = {
 export type GuestPorts = {
   clock: Clock
   random: Random
-  /** Sends a chunk that fits. */
+  /** Sends a chunk that fits, before it returns. */
   emit: (to: Stream, bytes: Uint8Array) => void
-  /** Asks for more stdin; empty at the end. */
+  /** Asks for more stdin; empty at the end. What it returned last is used again. */
   pull: () => Uint8Array
 }
 
@@ -45,6 +45,8 @@ export type GuestInput = {
   env: [string, string][]
   stdin: Uint8Array
   stdinWhole: boolean
+  /** Whether stdout goes on past its bound. */
+  stdoutWhole: boolean
 }
 
 function stdinOf(input: GuestInput, pull: () => Uint8Array): Guest['read'] {
@@ -69,11 +71,15 @@ const toNs = (ms: number): bigint => {
   return BigInt(whole) * 1_000_000n + BigInt(Math.floor((ms - whole) * 1e6))
 }
 
+/** One for all: it says nothing but that the guest is over, and taking a stack each time costs as much as the call. */
+const EXITS = new Error('the guest exits')
+
 const parking = new Int32Array(new SharedArrayBuffer(4))
 
 export function createGuest(input: GuestInput, ports: GuestPorts): Guest {
   const { clock, random } = ports
-  const output = createOutput(clock, ports.emit)
+  const { emit } = ports
+  const output = createOutput({ clock, emit, stdoutWhole: input.stdoutWhole })
   let exitCode: number | undefined
   const monotonicNs = (): bigint => toNs(clock.monotonic())
   return {
@@ -101,7 +107,7 @@ export function createGuest(input: GuestInput, ports: GuestPorts): Guest {
     },
     exit(code) {
       exitCode ??= code
-      throw new Error('the guest exits')
+      throw EXITS
     },
     get exitCode() {
       return exitCode

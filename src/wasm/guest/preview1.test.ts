@@ -26,7 +26,13 @@ function guestOf(stdin: string[] = []): {
     pull: () => chunks.shift() ?? new Uint8Array(0),
   }
   const guest = createGuest(
-    { args: ['p', 'ü'], env: [['K', 'v']], stdin: new Uint8Array(0), stdinWhole: false },
+    {
+      args: ['p', 'ü'],
+      env: [['K', 'v']],
+      stdin: new Uint8Array(0),
+      stdinWhole: false,
+      stdoutWhole: false,
+    },
     ports,
   )
   const host = preview1Host(guest, () => buffer)

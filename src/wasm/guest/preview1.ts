@@ -218,6 +218,8 @@ const absent = (name: string): HostFunction => {
   return () => errno
 }
 
+const ABSENT = Object.fromEntries(PREVIEW1_FUNCTIONS.map((name) => [name, absent(name)]))
+
 /** A pointer outside the memory is the guest's mistake and its errno, not the host's failure. */
 const guarded =
   (run: (...args: never[]) => unknown) =>
@@ -239,18 +241,16 @@ export function preview1Host(guest: Guest, memory: MemoryView): Record<string, u
   }
   const environ = guest.env.map(([key, value]) => `${key}=${value}`)
   const table: Record<string, unknown> = {
-    ...Object.fromEntries(PREVIEW1_FUNCTIONS.map((name) => [name, absent(name)])),
     ...stringList(host, guest.args, 'args'),
     ...stringList(host, environ, 'environ'),
     ...stdio(host),
     ...clocks(host),
     ...rest(host),
   }
-  return Object.fromEntries(
-    Object.entries(table).flatMap(([name, run]) =>
-      isCallable(run) ? [[name, guarded(run)] as const] : [],
-    ),
-  )
+  const functions: Record<string, unknown> = { ...ABSENT }
+  for (const [name, run] of Object.entries(table))
+    if (isCallable(run)) functions[name] = guarded(run)
+  return functions
 }
 
 const isCallable = (value: unknown): value is (...args: never[]) => unknown =>

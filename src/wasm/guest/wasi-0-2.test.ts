@@ -50,6 +50,7 @@ function hostOf(stdin: string[] = []): Given {
     env: [['K', 'v'] as [string, string]],
     stdin: new Uint8Array(0),
     stdinWhole: false,
+    stdoutWhole: false,
   }
   const guest = createGuest(input, ports)
   const all = wasiHost(guest)

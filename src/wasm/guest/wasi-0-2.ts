@@ -10,10 +10,11 @@ const READ_BYTES_MAX = 256 * 1024
 /** Pollables in one `poll`. */
 const POLL_MAX = 10_000
 
-/** The error case of a WASI result. */
-const failWith = (payload: unknown): never => {
-  throw Object.assign(new Error('a WASI error'), { payload })
-}
+/** The error case of a WASI result: thrown each time, made once, because a stack costs more than the call. */
+const errorCase = (payload: unknown): Error => Object.assign(new Error('a WASI error'), { payload })
+
+const CLOSED = errorCase({ tag: 'closed' })
+const BAD_DESCRIPTOR = errorCase('bad-descriptor')
 
 const clamp = (asked: bigint, max: number): number => (asked > BigInt(max) ? max : Number(asked))
 
@@ -65,7 +66,9 @@ class InputStream {
     this.#guest = guest
   }
   read(length: bigint): Uint8Array {
-    return this.#guest.read(clamp(length, READ_BYTES_MAX)) ?? failWith({ tag: 'closed' })
+    const bytes = this.#guest.read(clamp(length, READ_BYTES_MAX))
+    if (bytes === undefined) throw CLOSED
+    return bytes
   }
   blockingRead(length: bigint): Uint8Array {
     return this.read(length)
@@ -189,9 +192,11 @@ function chance(guest: Guest): Record<string, Interface> {
 }
 
 /** No descriptor can exist without a preopen: the methods are there for the glue to bind, and refuse. */
-function files(): Record<string, Interface> {
+function makeFiles(): Record<string, Interface> {
   const names = OFFERED['wasi:filesystem/types'] ?? []
-  const refuse = (): never => failWith('bad-descriptor')
+  const refuse = (): never => {
+    throw BAD_DESCRIPTOR
+  }
   return {
     'wasi:filesystem/preopens': { getDirectories: () => [] },
     'wasi:filesystem/types': {
@@ -202,11 +207,13 @@ function files(): Record<string, Interface> {
   }
 }
 
+const FILES = makeFiles()
+
 /** The host's interfaces by name without version, bound to one invocation. */
 export const wasiHost = (guest: Guest): Record<string, Interface> => ({
   ...cli(guest),
   ...io(guest),
   ...clocks(guest),
   ...chance(guest),
-  ...files(),
+  ...FILES,
 })
