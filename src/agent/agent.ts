@@ -7,6 +7,7 @@ import type { Driver } from '#agent/driver.ts'
 import type { Enrollment } from '#agent/enrollment.ts'
 import type { Journal } from '#agent/journal.ts'
 import type { Manifest } from '#protocol/messages.ts'
+import type { Jail } from '#wasm/jail/jail.ts'
 
 export type Agent = {
   version: string
@@ -16,6 +17,7 @@ export type Agent = {
   log: Logger
   journal: Journal
   enrollment: Enrollment
+  jail: Jail
   manifest: Manifest
   drivers: readonly Driver[]
 }

@@ -91,3 +91,15 @@ test('ND-29 limits are whole numbers above 0; unknown flags are refused', () => 
   assert.match(faultOf([...GOOD, '--tokn', 'x']), /--tokn/)
   assert.match(faultOf([...GOOD, '--node', 'Node_A']), /is no nodeId/)
 })
+
+test('MC-4 the uids of guests are a range above those of people and the system', () => {
+  assert.deepEqual(parse(GOOD).jailUids, { first: 64_100, last: 64_999 })
+  assert.deepEqual(parse([...GOOD, '--jail-uids', '70000-70009']).jailUids, {
+    first: 70_000,
+    last: 70_009,
+  })
+  const env = { CLUTCH_JAIL_UIDS: '70000-70001' }
+  assert.deepEqual(parse(GOOD, env).jailUids, { first: 70_000, last: 70_001 })
+  for (const wrong of ['0-10', '70009-70000', '70000', 'a-b', '70000-', '70000-4294967295'])
+    assert.match(faultOf([...GOOD, '--jail-uids', wrong]), /is no range of user ids from 1000 up/)
+})

@@ -6,6 +6,7 @@ import { z } from 'zod'
 import { AppError } from '#lib/error.ts'
 import { NAME_LENGTH_MAX, NAME_PATTERN, NAME_RULE } from '#core/name.ts'
 import { RUNTIMES, type Runtime } from '#core/node/node.ts'
+import { UID_RANGE, type UidRange } from '#wasm/jail/uids.ts'
 
 export type AgentConfig = {
   server: { host: string; port: number }
@@ -15,6 +16,8 @@ export type AgentConfig = {
   runtimes: Runtime[]
   community: boolean
   jailer: boolean
+  /** As root: the user ids that guests run as, one each. */
+  jailUids: UidRange
   dataDir: string
   maxCpuMillis: number | undefined
   maxMemMb: number | undefined
@@ -35,6 +38,7 @@ const flags = {
   runtimes: { type: 'string' },
   community: { type: 'boolean' },
   jailer: { type: 'boolean' },
+  'jail-uids': { type: 'string' },
   'data-dir': { type: 'string' },
   'max-cpu-millis': { type: 'string' },
   'max-mem-mb': { type: 'string' },
@@ -60,6 +64,7 @@ export function parseAgentConfig(argv: readonly string[], env: Env, place: Place
     runtimes: readRuntimes(text('runtimes', 'CLUTCH_RUNTIMES'), given, faults),
     community: given.community === true,
     jailer: given.jailer === true,
+    jailUids: readUids(text('jail-uids', 'CLUTCH_JAIL_UIDS'), faults),
     dataDir: text('data-dir', 'CLUTCH_DATA_DIR') ?? defaultDataDir(place),
     maxCpuMillis: readCount(
       text('max-cpu-millis', 'CLUTCH_MAX_CPU_MILLIS'),
@@ -88,6 +93,8 @@ export const AGENT_HELP = `clutch-noded: offers this machine to a Clutch platfor
   --runtimes wasm        what this machine runs (CLUTCH_RUNTIMES)
   --community            this is contributed hardware; it offers no microVMs without --jailer
   --jailer               offer microVMs only inside the jail
+  --jail-uids 64100-64999
+                         as root: user ids that nobody else has, one for each running guest (CLUTCH_JAIL_UIDS)
   --data-dir DIR         keys, journal, cache (CLUTCH_DATA_DIR)
   --max-cpu-millis N     offer at most this much CPU, in thousandths of a core (CLUTCH_MAX_CPU_MILLIS)
   --max-mem-mb N         offer at most this much memory; by default all but a tenth (CLUTCH_MAX_MEM_MB)
@@ -168,6 +175,23 @@ function readRuntimes(text: string | undefined, given: Given, faults: string[]):
           `--runtimes ${runtime}: this version of the agent offers ${OFFERED.join(', ')} only`,
         )
   return runtimes
+}
+
+/** Ids below are the system's and people's. */
+const JAIL_UID_MIN = 1_000
+/** The kernel's last; the one after it means nobody. */
+const JAIL_UID_MAX = 4_294_967_294
+
+function readUids(text: string | undefined, faults: string[]): UidRange {
+  if (text === undefined) return UID_RANGE
+  const [, from, to] = /^(\d{1,10})-(\d{1,10})$/.exec(text) ?? []
+  const range = { first: Number(from), last: Number(to) }
+  // NaN compares false.
+  if (!(range.first >= JAIL_UID_MIN && range.last >= range.first && range.last <= JAIL_UID_MAX))
+    faults.push(
+      `--jail-uids '${text}' is no range of user ids from ${JAIL_UID_MIN} up, e.g. ${UID_RANGE.first}-${UID_RANGE.last}`,
+    )
+  return range
 }
 
 const Count = z.coerce.number().int().positive()

@@ -25,6 +25,7 @@ export function manifestOf(
     maxCpuMillis: number | undefined
     maxMemMb: number | undefined
   },
+  jailMissing: readonly string[],
 ): Manifest {
   const cpuMillis = machine.cores * 1000
   const memMb = Math.floor((machine.memory * (1 - MEM_KEPT)) / MIB)
@@ -32,5 +33,6 @@ export function manifestOf(
     cpuMillis: Math.min(cpuMillis, offer.maxCpuMillis ?? cpuMillis),
     memMb: Math.min(memMb, offer.maxMemMb ?? memMb),
     runtimes: [...offer.runtimes],
+    jailMissing: [...jailMissing],
   }
 }

@@ -21,6 +21,8 @@ import type { Driver } from '#agent/driver.ts'
 import { openEnrollment } from '#agent/enrollment.ts'
 import { Journal } from '#agent/journal.ts'
 import { manifestOf, readMachine } from '#agent/manifest.ts'
+import type { Jail } from '#wasm/jail/jail.ts'
+import { openJail } from '#wasm/jail/open-jail.ts'
 
 export type AgentDeps = {
   version: string
@@ -38,18 +40,24 @@ export async function openAgent(deps: AgentDeps): Promise<Agent> {
   const { dataDir } = config
   await makeDataDir(dataDir)
   const journal = Journal.open(dataDir)
+  let jail: Jail | undefined
   try {
     const token = await tokenOf(config)
     const { nodeId } = config
     const tokenFile = config.token && 'file' in config.token ? config.token.file : undefined
     const given = { nodeId, token, tokenFile }
     const enrollment = await openEnrollment({ dataDir, journal, random, ...given })
-    const manifest = manifestOf(readMachine(), config)
+    jail = await openJail({ clock, node: deps.node, uids: config.jailUids })
+    sayMissing(jail, deps.log)
+    const manifest = manifestOf(readMachine(), config, jail.missing)
     const drivers: Driver[] = []
     if (config.runtimes.includes('wasm'))
-      drivers.push(await wasmDriver({ clock, dataDir, node: deps.node, memMb: manifest.memMb }))
-    return { ...deps, journal, enrollment, manifest, drivers }
+      drivers.push(
+        await wasmDriver({ clock, dataDir, node: deps.node, jail, memMb: manifest.memMb }),
+      )
+    return { ...deps, journal, enrollment, jail, manifest, drivers }
   } catch (error) {
+    jail?.close()
     journal.close()
     throw error
   }
@@ -87,6 +95,7 @@ export class RunningAgent {
     this.#commands.stop()
     await Promise.all(this.#agent.drivers.map((driver) => driver.close()))
     await Promise.all(this.#streams)
+    this.#agent.jail.close()
     this.#agent.journal.close()
     return ended
   }
@@ -191,6 +200,21 @@ export class RunningAgent {
     this.#saidOf.failure = line
     log.warn({ reason }, `${line}; trying on`)
   }
+}
+
+/** A node runs functions without a layer too; whoever owns the machine should know. */
+function sayMissing({ notes }: Jail, log: Logger): void {
+  if (notes.some(({ name }) => name === 'bubblewrap'))
+    log.warn(
+      { why: notes.find(({ name }) => name === 'bubblewrap')?.why },
+      'bubblewrap does not work here: functions run without their own view of files, network and processes; install it with apt-get install bubblewrap and start again',
+    )
+  const others = notes.filter(({ name }) => name !== 'bubblewrap')
+  if (others.length > 0)
+    log.info(
+      { missing: others },
+      `functions run without ${others.map(({ name }) => name).join(', ')}: docs/concepts/trust.md says what each holds`,
+    )
 }
 
 const NAMES = { quic: 'QUIC', tls: 'TCP' } as const

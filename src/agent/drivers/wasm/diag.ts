@@ -17,6 +17,7 @@ const MODULE = Buffer.from(
 )
 
 export const DIAG_MEM_MB = 16
+export const DIAG_CPU_MILLIS = 1_000
 const DIAG_TIMEOUT_MS = 20_000
 
 export const diagArtifact = (): Uint8Array =>

@@ -2,9 +2,10 @@
 import type { Clock } from '#lib/clock.ts'
 import { sha256Hex } from '#lib/bytes.ts'
 import { AppError, messageOf } from '#lib/error.ts'
+import type { Jail } from '#wasm/jail/jail.ts'
 import type { Checked, Driver } from '#agent/driver.ts'
 import { ArtifactCache } from '#agent/drivers/wasm/artifact-cache.ts'
-import { diag, DIAG_MEM_MB, diagArtifact } from '#agent/drivers/wasm/diag.ts'
+import { diag, DIAG_CPU_MILLIS, DIAG_MEM_MB, diagArtifact } from '#agent/drivers/wasm/diag.ts'
 import { serveInvocation } from '#agent/drivers/wasm/invocation.ts'
 import { RunnerPool } from '#agent/drivers/wasm/runner-pool.ts'
 
@@ -13,6 +14,8 @@ export type WasmDriverDeps = {
   dataDir: string
   /** Path of the Node binary. */
   node: string
+  /** Without it runners have the bare jail. */
+  jail?: Jail
   /** What all runners together may take. */
   memMb: number
   cacheBytesMax?: number
@@ -21,7 +24,7 @@ export type WasmDriverDeps = {
 }
 
 export async function wasmDriver(deps: WasmDriverDeps): Promise<Driver> {
-  const { clock, node, dataDir, memMb, cacheBytesMax, runnersMax, idleMs } = deps
+  const { clock, node, dataDir, memMb, cacheBytesMax, runnersMax, idleMs, jail } = deps
   const cache = await ArtifactCache.open(dataDir, cacheBytesMax)
   const builtIn = diagArtifact()
   const builtInHash = sha256Hex(builtIn)
@@ -29,6 +32,7 @@ export async function wasmDriver(deps: WasmDriverDeps): Promise<Driver> {
     clock,
     node,
     memMbMax: memMb,
+    ...(jail === undefined ? {} : { jail }),
     ...(runnersMax === undefined ? {} : { runnersMax }),
     ...(idleMs === undefined ? {} : { idleMs }),
     async artifact(sha256) {
@@ -46,7 +50,12 @@ export async function wasmDriver(deps: WasmDriverDeps): Promise<Driver> {
     async check(signal): Promise<Checked> {
       try {
         return await pool.with(
-          { functionId: 'diag.wasm', sha256: builtInHash, memMb: DIAG_MEM_MB },
+          {
+            functionId: 'diag.wasm',
+            sha256: builtInHash,
+            memMb: DIAG_MEM_MB,
+            cpuMillis: DIAG_CPU_MILLIS,
+          },
           (runner) => diag(runner, signal),
         )
       } catch (error) {

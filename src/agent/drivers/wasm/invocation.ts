@@ -108,11 +108,11 @@ class Invocation {
   }
 
   async #run(): Promise<Ran> {
-    const { functionId, artifact, memMb, args, env, timeoutMs } = this.#header
+    const { functionId, artifact, memMb, cpuMillis, args, env, timeoutMs } = this.#header
     const { pool } = this.#deps
     const input = this.#readStdin()
     input.catch(() => undefined) // heard below, unless no runner is had
-    return pool.with({ functionId, sha256: artifact.sha256, memMb }, async (runner) => {
+    return pool.with({ functionId, sha256: artifact.sha256, memMb, cpuMillis }, async (runner) => {
       const ran = await runner.invoke({
         args,
         env: Object.fromEntries(env),

@@ -8,8 +8,8 @@ import { diag, diagArtifact } from '#agent/drivers/wasm/diag.ts'
 import { RunnerPool, type PoolDeps } from '#agent/drivers/wasm/runner-pool.ts'
 
 const artifact = diagArtifact()
-const one = { functionId: 'fn_1', sha256: 'one', memMb: 16 }
-const two = { functionId: 'fn_2', sha256: 'two', memMb: 16 }
+const one = { functionId: 'fn_1', sha256: 'one', memMb: 16, cpuMillis: 1000 }
+const two = { functionId: 'fn_2', sha256: 'two', memMb: 16, cpuMillis: 1000 }
 /** A guest of 16 MB and its runner. */
 const COST_MB = 80
 
@@ -54,7 +54,7 @@ test('FN-4 the runner idle longest makes room; when all are busy the next is ref
   const second = await runners.with(two, pidOf)
   const before = processAt(first)
   assert.ok(before)
-  await runners.with({ functionId: 'fn_3', sha256: 'three', memMb: 16 }, async () => {
+  await runners.with({ functionId: 'fn_3', sha256: 'three', memMb: 16, cpuMillis: 1000 }, async () => {
     assert.ok(isGone(before))
     assert.equal(await runners.with(two, pidOf), second)
     await runners.with(two, async () => {

@@ -8,6 +8,7 @@
 import type { Cancel, Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { RUNNER_MEM_MB } from '#core/function/limits.ts'
+import type { Jail } from '#wasm/jail/jail.ts'
 import { Runner } from '#wasm/runner.ts'
 
 /** A child is a process of 60 MB: this many are a busy 8 GB machine. */
@@ -20,6 +21,8 @@ export type PoolDeps = {
   clock: Clock
   /** Path of the Node binary. */
   node: string
+  /** Without it runners have the bare jail. */
+  jail?: Jail
   memMbMax: number
   runnersMax?: number
   idleMs?: number
@@ -27,7 +30,7 @@ export type PoolDeps = {
   artifact(sha256: string): Promise<Uint8Array>
 }
 
-export type Bound = { functionId: string; sha256: string; memMb: number }
+export type Bound = { functionId: string; sha256: string; memMb: number; cpuMillis: number }
 type Entry = { key: string; runner: Runner; memMb: number; busy: boolean; expire: Cancel }
 
 export class RunnerPool {
@@ -62,8 +65,7 @@ export class RunnerPool {
   /** Starts the blank child, so that the first function need not wait for it. */
   warm(): void {
     if (this.#closed || this.#blank || !this.#roomFor(BLANK_MEM_MB + RUNNER_MEM_MB)) return
-    const { node, clock } = this.#deps
-    const blank = Runner.blank({ memMb: BLANK_MEM_MB, node, clock }).catch(() => undefined)
+    const blank = Runner.blank({ memMb: BLANK_MEM_MB, ...this.#means }).catch(() => undefined)
     this.#blank = blank
   }
 
@@ -73,6 +75,11 @@ export class RunnerPool {
     this.#blank = undefined
     const all = [...this.#entries].map((entry) => this.#drop(entry))
     await Promise.all([...all, blank?.then((runner) => runner?.close())])
+  }
+
+  get #means(): { node: string; clock: Clock; jail?: Jail } {
+    const { node, clock, jail } = this.#deps
+    return { node, clock, ...(jail === undefined ? {} : { jail }) }
   }
 
   #idle(key: string): Entry | undefined {
@@ -92,7 +99,7 @@ export class RunnerPool {
     await this.#reserve(cost)
     try {
       const artifact = await this.#deps.artifact(bound.sha256)
-      const runner = await this.#bind(artifact, bound.memMb)
+      const runner = await this.#bind(artifact, bound)
       const entry: Entry = { key: keyOf(bound), runner, memMb: cost, busy: true, expire: () => {} }
       if (this.#closed) {
         await runner.close()
@@ -113,18 +120,17 @@ export class RunnerPool {
     }
   }
 
-  async #bind(artifact: Uint8Array, memMb: number): Promise<Runner> {
-    const { node, clock } = this.#deps
+  async #bind(artifact: Uint8Array, { memMb, cpuMillis }: Bound): Promise<Runner> {
     const waiting = memMb <= BLANK_MEM_MB ? this.#blank : undefined
     if (waiting) {
       this.#blank = undefined
       const blank = await waiting
       if (blank && blank.state === 'idle') {
-        await blank.load({ artifact, memMb })
+        await blank.load({ artifact, memMb, cpuMillis })
         return blank
       }
     }
-    return Runner.start({ artifact, memMb, node, clock })
+    return Runner.start({ artifact, memMb, cpuMillis, ...this.#means })
   }
 
   #giveBack(entry: Entry): void {
@@ -173,7 +179,8 @@ export class RunnerPool {
   }
 }
 
-const keyOf = ({ functionId, sha256, memMb }: Bound): string => `${functionId}/${sha256}/${memMb}`
+const keyOf = ({ functionId, sha256, memMb, cpuMillis }: Bound): string =>
+  `${functionId}/${sha256}/${memMb}/${cpuMillis}`
 
 const unavailable = (reason: string, message: string): AppError =>
   new AppError('UNAVAILABLE', message, { details: { reason } })
