@@ -32,6 +32,7 @@ import { startEmbedded } from '#store/embedded.ts'
 import { releaseKeysOfEngine } from '#store/idempotency.ts'
 import { openKeyring } from '#store/keyring.ts'
 import { migrate } from '#store/migrate.ts'
+import { Listener } from '#store/notify.ts'
 import {
   engineIdOf,
   lockStateFolder,
@@ -143,6 +144,16 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
   })
   undo.push(() => gateway.stop())
   const invoker = createInvoker({ id, db, blobs, clock, random, log, metrics, gateway })
+  const listener = new Listener(
+    {
+      target,
+      onChange: (change) => invoker.changed(change),
+      onHearing: (hearing) => invoker.hearing(hearing),
+    },
+    { clock, random, log },
+  )
+  listener.start()
+  undo.push(() => listener.stop())
   const rateLimit = new RateLimit(limitsOf(config), clock)
   const claims = new Map<string, number>()
   const parts = { id, version, config, clock, random, log, metrics, rateLimit, claims }

@@ -1,62 +1,14 @@
-// The store goes away under a running engine and comes back (OP-9). A proxy stands between the engine and Postgres.
+// The store goes away under a running engine and comes back (OP-9).
 import assert from 'node:assert/strict'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { createServer, connect as dial, type Socket } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { test, type TestContext } from 'node:test'
-import { connect, type Store } from '#store/connect.ts'
-import { testTarget } from '#store/test-database.ts'
+import { test } from 'node:test'
+import { connect } from '#store/connect.ts'
+import { cuttable } from '#test/cuttable.ts'
 import { makeWorld } from '#test/world.ts'
 
-type Cut = { db: Store; away: () => Promise<void>; back: () => Promise<void> }
-
-/** A store that can be cut off. */
-async function cuttable(t: TestContext): Promise<Cut> {
-  const target = await testTarget(t)
-  const url = 'url' in target ? new URL(target.url) : undefined
-  const folder = await mkdtemp(join(tmpdir(), 'clutch-cut-'))
-  const socket = join(folder, '.s.PGSQL.5432')
-  const sockets = new Set<Socket>()
-  const server = createServer((near) => {
-    const far = url
-      ? dial(Number(url.port || '5432'), url.hostname)
-      : dial(join('host' in target ? target.host : '', '.s.PGSQL.5432'))
-    for (const one of [near, far]) {
-      sockets.add(one)
-      one.once('close', () => sockets.delete(one)).on('error', () => undefined)
-    }
-    near.pipe(far).pipe(near)
-    near.once('close', () => far.destroy())
-    far.once('close', () => near.destroy())
-  })
-  const back = (): Promise<void> => new Promise((resolve) => server.listen(socket, () => resolve()))
-  const away = async (): Promise<void> => {
-    const closed = new Promise<void>((resolve) => server.close(() => resolve()))
-    for (const one of sockets) one.destroy()
-    await closed
-  }
-  await back()
-  const db = connect(
-    'host' in target
-      ? { ...target, host: folder }
-      : {
-          host: folder,
-          user: decodeURIComponent(url?.username ?? ''),
-          database: url?.pathname.slice(1) ?? '',
-        },
-    { max: 4, connectTimeoutMs: 2_000 },
-  )
-  t.after(async () => {
-    await db.destroy()
-    if (server.listening) await away()
-    await rm(folder, { recursive: true, force: true })
-  })
-  return { db, away, back }
-}
-
 test('OP-9 with the store away writes and reads say store_unavailable, cached keys are known, and all comes back', async (t) => {
-  const { db, away, back } = await cuttable(t)
+  const { target, away, back } = await cuttable(t)
+  const db = connect(target, { max: 4, connectTimeoutMs: 2_000 })
+  t.after(() => db.destroy())
   const world = await makeWorld(t, { db })
   const owner = await world.signUpOwner()
   const key = { 'x-api-key': await world.orgKey('admin') }

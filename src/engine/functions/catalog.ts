@@ -137,9 +137,9 @@ export class Catalog {
     return this.#deps.clock.monotonic() < this.#awayUntil
   }
 
-  /** As known last; null: the org has none of its own. */
+  /** As read last, told to have changed or not; null: the org has none of its own. */
   quota(orgId: string): number | null {
-    return this.#quotas.last(orgId) ?? null
+    return this.#quotas.any(orgId) ?? null
   }
 
   /** As known last, for its name and its size. */

@@ -46,12 +46,13 @@ export function createInvoker(deps: InvokerDeps): Invoker {
   let running = 0
   return {
     async invoke(request) {
+      const { orgId } = request
+      const entry = counts.enter(orgId, catalog.quota(orgId))
       running++
-      counts.enter(request.orgId)
       try {
-        return await invokeOnce(parts, request)
+        return await invokeOnce(parts, request, entry)
       } finally {
-        counts.leave(request.orgId)
+        counts.leave(orgId, entry)
         running--
       }
     },

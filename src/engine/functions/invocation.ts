@@ -13,7 +13,7 @@ import type { Artifacts } from '#engine/functions/artifacts.ts'
 import type { Catalog, KnownFunction } from '#engine/functions/catalog.ts'
 import type { History } from '#engine/functions/history.ts'
 import type { Invoked, InvokeRequest } from '#engine/functions/invoker.ts'
-import type { OrgCounts } from '#engine/functions/org-counts.ts'
+import type { Entry, OrgCounts } from '#engine/functions/org-counts.ts'
 import type { Placer } from '#engine/functions/placer.ts'
 import { noSuchFunction } from '#engine/functions/records.ts'
 import { type Run, runOnNode } from '#engine/functions/run-stream.ts'
@@ -38,8 +38,11 @@ export type InvocationParts = {
 type OnNode = { run: Run; slot: Slot; node: PlacementNode }
 type Tried = OnNode | { none: End }
 
-/** The org's count has this one already. */
-export async function invokeOnce(parts: InvocationParts, request: InvokeRequest): Promise<Invoked> {
+export async function invokeOnce(
+  parts: InvocationParts,
+  request: InvokeRequest,
+  entry: Entry,
+): Promise<Invoked> {
   const { catalog, clock, counts } = parts
   const { orgId, name } = request
   const began = clock.monotonic()
@@ -47,7 +50,7 @@ export async function invokeOnce(parts: InvocationParts, request: InvokeRequest)
   const sure = catalog.known(orgId, name)
   const known = sure ?? (await catalog.read(orgId, name))
   if (!known) throw noSuchFunction(name)
-  counts.check(orgId, catalog.quota(orgId))
+  counts.admit(orgId, entry, catalog.quota(orgId))
   const artifact = known.artifact ?? (await parts.artifacts.again(known.fn, new Date(startedAt)))
   const id = newId('inv', startedAt, parts.random)
   const isRead = sure === undefined && known.artifact !== undefined

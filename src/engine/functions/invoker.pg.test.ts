@@ -1,6 +1,5 @@
 // The invoker against scripted nodes, through the kernel: real Postgres, real HTTP, real stream messages.
 import assert from 'node:assert/strict'
-import { createHash } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 import { SLOT_IDLE_MS, STDERR_MAX, STDOUT_MAX } from '#core/function/limits.ts'
 import { type FakeClock, fakeClock } from '#lib/fake-clock.ts'
@@ -9,96 +8,21 @@ import { seededRandom } from '#lib/random.ts'
 import { slotDrift } from '#store/functions/slots.ts'
 import { nodeRow, seedNodes } from '#store/test-fleet.ts'
 import { createInvoker } from '#engine/functions/create-invoker.ts'
-import type { InvokeRequest, Invoker } from '#engine/functions/invoker.ts'
 import { until } from '#lib/until.ts'
-import { makeWorld, ORG, type Client, type World } from '#test/world.ts'
-import { ScriptedNodes, type Script } from '#test/scripted-nodes.ts'
+import {
+  type Bed,
+  component,
+  gate,
+  invokerBed,
+  prepare,
+  request,
+  slotsOf,
+  unitsOf,
+} from '#test/invoker-bed.ts'
+import type { Script } from '#test/scripted-nodes.ts'
+import { ORG } from '#test/world.ts'
 
-type Setup = {
-  world: World
-  nodes: ScriptedNodes
-  invoker: Invoker
-  client: Client
-  /** Adds nodes with a live session. */
-  add: (...rows: [id: string, over?: Parameters<typeof nodeRow>[2]][]) => Promise<void>
-  deploy: (name: string, over?: object) => Promise<void>
-  invoke: (name: string, over?: object) => ReturnType<Client['compute']['functions']['invoke']>
-}
-
-/** A preparer that makes an artifact of 200,000 bytes from whatever it gets: several chunks. */
-const prepare = async (bytes: Uint8Array, { memMb }: { memMb: number }) => ({
-  ok: true as const,
-  artifact: new Uint8Array(200_000).fill(
-    createHash('sha256').update(bytes).update(`${memMb}`).digest()[0]!,
-  ),
-  kind: 'component' as const,
-  preparer: 'test',
-})
-
-/** The preamble of a component, and a byte that makes it another. */
-const component = (other = 0): string =>
-  Buffer.from([0, 0x61, 0x73, 0x6d, 0x0d, 0, 1, 0, other]).toString('base64')
-
-async function setup(t: TestContext, clock: Clock = systemClock): Promise<Setup> {
-  const nodes = new ScriptedNodes()
-  let invoker: Invoker | undefined
-  const world = await makeWorld(t, {
-    gateway: () => nodes,
-    invoker: (engine) => (invoker = createInvoker({ ...engine, clock, prepare })),
-  })
-  t.after(() => invoker?.stop())
-  const client = world.client(await world.orgKey('member'))
-  const { functions } = client.compute
-  const { engine } = world
-  return {
-    world,
-    nodes,
-    invoker: invoker!,
-    client,
-    async add(...rows) {
-      await seedNodes(
-        engine.db,
-        rows.map(([id, over]) => nodeRow(id, world.platformOrgId, over)),
-        engine.id,
-      )
-      for (const [id] of rows) nodes.connect(id)
-    },
-    deploy: async (name, over = {}) =>
-      void (await functions.deploy({ orgId: ORG, name, component: component(), ...over })),
-    invoke: (name, over = {}) => functions.invoke({ orgId: ORG, name, ...over }),
-  }
-}
-
-const request = (world: World, over: Partial<InvokeRequest> = {}): InvokeRequest => ({
-  orgId: world.platformOrgId,
-  name: 'hello',
-  args: [],
-  env: {},
-  stdin: new Uint8Array(),
-  timeoutMs: undefined,
-  signal: new AbortController().signal,
-  ...over,
-})
-
-const slotsOf = (world: World) =>
-  world.engine.db.selectFrom('slots').selectAll().orderBy('id').execute()
-
-/** Units of all slots. */
-const unitsOf = async (world: World): Promise<number> =>
-  (await slotsOf(world)).reduce((sum, { units }) => sum + units, 0)
-
-/** Runs until the test says go; `begun` counts those that wait. */
-function gate() {
-  const go = Promise.withResolvers<void>()
-  const state = { begun: 0, open: () => go.resolve() }
-  const script: Script = async (invocation) => {
-    await invocation.start(false)
-    state.begun++
-    await go.promise
-    await invocation.result({ kind: 'exited', exitCode: 0 })
-  }
-  return Object.assign(state, { script })
-}
+const setup = (t: TestContext, clock?: Clock): Promise<Bed> => invokerBed(t, clock ? { clock } : {})
 
 test('000-48 000-58 000-60 000-61 the bytes travel inline, stdin in, stdout out, the answer whole', async (t) => {
   const { nodes, add, deploy, invoke, world } = await setup(t)
@@ -289,11 +213,12 @@ test('000-43 000-44 a draining node gets nothing new though its slot is warm; re
 })
 
 test('000-32 a warm slot on a node that became community is not used without the opt-in', async (t) => {
-  const { world, add, deploy, invoke } = await setup(t)
+  const { world, heard, add, deploy, invoke } = await setup(t)
   await add(['node-a1'])
   await deploy('hello')
   assert.equal((await invoke('hello')).trust_tier, 'secure')
   await world.engine.db.updateTable('nodes').set({ communityFlag: true }).execute()
+  await heard()
   assert.equal((await invoke('hello')).reason, 'no-node')
   await deploy('hello', { allowCommunity: true })
   assert.equal((await invoke('hello')).trust_tier, 'community')
