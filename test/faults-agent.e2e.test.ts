@@ -9,7 +9,7 @@ import { describe, startPlatform, type Agent } from '#test/platform.ts'
 
 const platform = await startPlatform({ after })
 const agent = await platform.startNode('node-a1')
-await platform.deploy('probe', 'probe/probe.wasm', { cpuMillis: 200, timeoutMs: 60_000 })
+await platform.deploy('probe', 'probe/probe.wasm', { cpuMillis: 100, timeoutMs: 60_000 })
 await platform.deploy('words', 'word-count/word-count.wasm', { cpuMillis: 200 })
 
 const gone = (processes: readonly Proc[], withinMs: number): Promise<unknown> =>
@@ -33,8 +33,8 @@ async function spinners(count: number): Promise<{ ends: Promise<unknown>[]; chil
 }
 
 test('ND-19 guests that spin die with their agent within 2 s, and their callers hear that the node was lost', async () => {
-  const { ends, children } = await spinners(4)
-  assert.ok(children.length >= 4, describe(children))
+  const { ends, children } = await spinners(8)
+  assert.ok(children.length >= 8, describe(children))
   const before = await platform.node('node-a1')
   await agent.program.kill()
   await gone(children, 2_000)
