@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
 import { test, type TestContext } from 'node:test'
 import { systemClock, type Clock } from '#lib/clock.ts'
-import { isGone, processAt } from '#sim/bench/process-tree.ts'
+import { descendants, isGone, processAt } from '#sim/bench/process-tree.ts'
 import { until } from '#lib/until.ts'
 import type { Runner } from '#wasm/runner.ts'
 import { diag, diagArtifact } from '#agent/drivers/wasm/diag.ts'
+import { residentMb } from '#agent/drivers/wasm/resident.ts'
 import { RunnerPool, type PoolDeps } from '#agent/drivers/wasm/runner-pool.ts'
 
 const artifact = diagArtifact()
@@ -54,16 +56,19 @@ test('FN-4 the runner idle longest makes room; when all are busy the next is ref
   const second = await runners.with(two, pidOf)
   const before = processAt(first)
   assert.ok(before)
-  await runners.with({ functionId: 'fn_3', sha256: 'three', memMb: 16, cpuMillis: 1000 }, async () => {
-    assert.ok(isGone(before))
-    assert.equal(await runners.with(two, pidOf), second)
-    await runners.with(two, async () => {
-      await assert.rejects(runners.with(one, pidOf), {
-        code: 'UNAVAILABLE',
-        details: { reason: 'NODE_FULL' },
+  await runners.with(
+    { functionId: 'fn_3', sha256: 'three', memMb: 16, cpuMillis: 1000 },
+    async () => {
+      assert.ok(isGone(before))
+      assert.equal(await runners.with(two, pidOf), second)
+      await runners.with(two, async () => {
+        await assert.rejects(runners.with(one, pidOf), {
+          code: 'UNAVAILABLE',
+          details: { reason: 'NODE_FULL' },
+        })
       })
-    })
-  })
+    },
+  )
   assert.equal(runners.size, 2)
 })
 
@@ -117,4 +122,90 @@ test('FN-4 an artifact that does not load is told, and the pool goes on', async 
   await assert.rejects(runners.with(two, pidOf), { code: 'INVALID' })
   assert.equal(await runners.with(one, run), true)
   assert.equal(runners.size, 1)
+})
+
+/** Pids of the blank children: those of this process that no entry holds. */
+const childrenNow = (): number[] => descendants(process.pid).map(({ pid }) => pid)
+
+test('FN-4 two blank children wait, booked, and are replaced when they are taken or die', async (t) => {
+  const before = new Set(childrenNow())
+  const runners = pool(t, { memMbMax: 4_000 })
+  runners.warm()
+  await until('two wait', () => runners.blanks === 2 && fresh(before).length >= 2)
+  const first = await runners.with(one, pidOf)
+  assert.equal(runners.size, 1)
+  await until('it was replaced', () => runners.blanks === 2)
+  for (const pid of fresh(before)) if (pid !== first && isTop(pid)) process.kill(pid, 'SIGKILL')
+  await until('they are missed', () => runners.blanks === 0)
+  await until('they are replaced after a while', () => runners.blanks === 2)
+  assert.equal(await runners.with(two, run), true)
+})
+
+const fresh = (before: Set<number>): number[] => childrenNow().filter((pid) => !before.has(pid))
+const isTop = (pid: number): boolean => processAt(pid)?.parent === process.pid
+
+test('FN-4 blank children are booked: they wait only where there is room, and make room first', async (t) => {
+  const runners = pool(t, { memMbMax: COST_MB + 64 })
+  runners.warm()
+  await until('two wait', () => runners.blanks === 2)
+  await runners.with(one, async () => {
+    // 80 of 144 MB are taken: one blank child fits beside it.
+    await until('one waits', () => runners.blanks === 1)
+    await assert.rejects(runners.with(two, pidOf), { details: { reason: 'NODE_FULL' } })
+  })
+  await runners.with({ ...two, memMb: 64 }, async () => {
+    assert.equal(runners.size, 1)
+    assert.equal(runners.blanks, 0)
+  })
+  const none = pool(t, { memMbMax: 63 })
+  none.warm()
+  assert.equal(none.blanks, 0)
+})
+
+test('FN-4 a blank child that does not start is tried again later each time, and its memory is given back', async (t) => {
+  const waits: number[] = []
+  const timers: (() => void)[] = []
+  const clock: Clock = {
+    ...systemClock,
+    after: (ms, fn) => {
+      if (![1_000, 2_000, 4_000].includes(ms)) return systemClock.after(ms, fn)
+      waits.push(ms)
+      timers.push(fn)
+      return () => undefined
+    },
+  }
+  const runners = pool(t, { clock, node: '/no/such/node', memMbMax: 64 })
+  runners.warm()
+  for (let i = 1; i <= 3; i++) {
+    await until('it failed', () => waits.length === i && runners.blanks === 0)
+    timers.shift()?.()
+  }
+  assert.deepEqual(waits, [1_000, 2_000, 4_000])
+})
+
+test('FN-4 a runner is replaced after so many invocations, and when its process has grown', async (t) => {
+  const runners = pool(t, { memMbMax: 4_000, servedMax: 3 })
+  const pids: number[] = []
+  for (let i = 0; i < 4; i++) pids.push(await runners.with(one, pidOf))
+  assert.deepEqual(new Set(pids.slice(0, 3)).size, 1)
+  assert.notEqual(pids[3], pids[0])
+  await until('it is gone', () => !existsSync(`/proc/${pids[0]}`))
+  const grown = pool(t, { memMbMax: 4_000, residentMbMax: 1 })
+  const before = await grown.with(one, pidOf)
+  for (let i = 1; i < 100; i++) assert.equal(await grown.with(one, pidOf), before)
+  assert.notEqual(await grown.with(one, pidOf), before)
+})
+
+test('FN-4 another CPU limit of the same function is another child', async (t) => {
+  const runners = pool(t)
+  const first = await runners.with(one, pidOf)
+  assert.notEqual(await runners.with({ ...one, cpuMillis: 500 }, pidOf), first)
+})
+
+test('FN-4 a resident size is that of the process inside the wrappers of the jail', async (t) => {
+  const runners = pool(t)
+  const size = await runners.with(one, async ({ pid }) => residentMb(pid))
+  assert.ok(size !== undefined && size > 30 && size < 300, `${size}`)
+  assert.equal(residentMb(undefined), undefined)
+  assert.equal(residentMb(2 ** 22 + 1), undefined)
 })

@@ -2,20 +2,30 @@
 //
 // Invariants
 // 1. A runner is lent to one invocation at a time, and comes back idle or dead.
-// 2. What runs and what idles stays below `memMbMax` and `runnersMax`: the runner idle longest makes room, a busy one
-//    never does; when everything is busy the next is refused.
-// 3. A runner idle for `idleMs` is closed. One blank child waits for whatever comes first, while there is room for it.
+// 2. What runs, idles and waits blank stays below `memMbMax` and `runnersMax`, each child with what it books. Blank
+//    children make room first, then the runner idle longest; a busy one never does: when all are busy the next is
+//    refused.
+// 3. A runner is closed when it idled for `idleMs`, when it served `servedMax` invocations, or when its process holds
+//    more memory than its guest and it may (RESIDENT_MB_MAX): what leaks in it leaks no further.
 import type { Cancel, Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { RUNNER_MEM_MB } from '#core/function/limits.ts'
 import type { Jail } from '#wasm/jail/jail.ts'
 import { Runner } from '#wasm/runner.ts'
+import { BLANKS_MAX, BlankRunners } from '#agent/drivers/wasm/blank-runners.ts'
+import { residentMb } from '#agent/drivers/wasm/resident.ts'
 
 /** A child is a process of 60 MB: this many are a busy 8 GB machine. */
 export const RUNNERS_MAX = 96
 export const RUNNER_IDLE_MS = 120_000
+/** A new child costs 100 ms of CPU: 10 µs an invocation. */
+export const RUNNER_SERVED_MAX = 10_000
 /** Guests up to this size can use a child that was started before it was known what it would run. */
 const BLANK_MEM_MB = 256
+/** Beside the guest's own: Node, and finished instances that wait for their collection; the kernel's limit is 384. */
+const RESIDENT_MB_MAX = 320
+/** Reading what the kernel counts takes 50 µs. */
+const RESIDENT_CHECK_EVERY = 100
 
 export type PoolDeps = {
   clock: Clock
@@ -25,28 +35,56 @@ export type PoolDeps = {
   jail?: Jail
   memMbMax: number
   runnersMax?: number
+  blanksMax?: number
   idleMs?: number
+  servedMax?: number
+  residentMbMax?: number
   /** How the artifact's bytes are had; called only when a new runner is bound. */
   artifact(sha256: string): Promise<Uint8Array>
 }
 
 export type Bound = { functionId: string; sha256: string; memMb: number; cpuMillis: number }
-type Entry = { key: string; runner: Runner; memMb: number; busy: boolean; expire: Cancel }
+
+type Entry = {
+  key: string
+  runner: Runner
+  memMb: number
+  /** What it books: its guest's memory and its own. */
+  bookedMb: number
+  served: number
+  expire: Cancel
+}
 
 export class RunnerPool {
   readonly #deps: PoolDeps
-  readonly #entries = new Set<Entry>()
-  #starting = 0
-  #startingMb = 0
-  #blank: Promise<Runner | undefined> | undefined
+  readonly #blanks: BlankRunners
+  readonly #all = new Set<Entry>()
+  /** In the order of their last use, the longest ago first. */
+  readonly #idle = new Set<Entry>()
+  /** The same by key, the last used at the end. */
+  readonly #idleOf = new Map<string, Entry[]>()
+  #bookedMb = 0
+  #bookedCount = 0
   #closed = false
 
   constructor(deps: PoolDeps) {
     this.#deps = deps
+    this.#blanks = new BlankRunners({
+      clock: deps.clock,
+      countMax: deps.blanksMax ?? BLANKS_MAX,
+      start: () => Runner.blank({ memMb: BLANK_MEM_MB, ...this.#means }),
+      book: () => this.#book(RUNNER_MEM_MB),
+      unbook: () => this.#unbook(RUNNER_MEM_MB),
+    })
   }
 
+  /** Runners that are bound. */
   get size(): number {
-    return this.#entries.size
+    return this.#all.size
+  }
+
+  get blanks(): number {
+    return this.#blanks.count
   }
 
   /**
@@ -54,7 +92,7 @@ export class RunnerPool {
    * starting a runner may reject with.
    */
   async with<T>(bound: Bound, use: (runner: Runner) => Promise<T>): Promise<T> {
-    const entry = this.#idle(keyOf(bound)) ?? (await this.#start(bound))
+    const entry = this.#takeIdle(keyOf(bound)) ?? (await this.#start(bound))
     try {
       return await use(entry.runner)
     } finally {
@@ -62,19 +100,15 @@ export class RunnerPool {
     }
   }
 
-  /** Starts the blank child, so that the first function need not wait for it. */
+  /** Starts blank children, so that the first function need not wait for one. */
   warm(): void {
-    if (this.#closed || this.#blank || !this.#roomFor(BLANK_MEM_MB + RUNNER_MEM_MB)) return
-    const blank = Runner.blank({ memMb: BLANK_MEM_MB, ...this.#means }).catch(() => undefined)
-    this.#blank = blank
+    if (!this.#closed) this.#blanks.topUp()
   }
 
+  /** Resolves when no process is left. */
   async close(): Promise<void> {
     this.#closed = true
-    const blank = this.#blank
-    this.#blank = undefined
-    const all = [...this.#entries].map((entry) => this.#drop(entry))
-    await Promise.all([...all, blank?.then((runner) => runner?.close())])
+    await Promise.all([this.#blanks.close(), ...[...this.#all].map((entry) => this.#drop(entry))])
   }
 
   get #means(): { node: string; clock: Clock; jail?: Jail } {
@@ -82,100 +116,130 @@ export class RunnerPool {
     return { node, clock, ...(jail === undefined ? {} : { jail }) }
   }
 
-  #idle(key: string): Entry | undefined {
-    // The one used last is the warmest.
-    const found = [...this.#entries].findLast(
-      (entry) => entry.key === key && !entry.busy && entry.runner.state === 'idle',
-    )
-    if (!found) return undefined
-    found.expire()
-    found.busy = true
-    return found
+  #takeIdle(key: string): Entry | undefined {
+    // The one used last is the warmest; one that has died may not be told yet.
+    const entry = this.#idleOf.get(key)?.findLast(({ runner }) => runner.state === 'idle')
+    if (entry !== undefined) this.#unidle(entry)
+    return entry
   }
 
   async #start(bound: Bound): Promise<Entry> {
-    const cost = bound.memMb + RUNNER_MEM_MB
-    if (this.#closed) throw unavailable('NODE_STOPPING', 'the agent stops')
-    await this.#reserve(cost)
+    if (this.#closed) throw stopping()
+    const bookedMb = bound.memMb + RUNNER_MEM_MB
+    const blank = bound.memMb <= BLANK_MEM_MB ? this.#blanks.take() : undefined
+    let booked = false
+    let runner: Runner | undefined
     try {
+      await this.#reserve(bookedMb)
+      booked = true
       const artifact = await this.#deps.artifact(bound.sha256)
-      const runner = await this.#bind(artifact, bound)
-      const entry: Entry = { key: keyOf(bound), runner, memMb: cost, busy: true, expire: () => {} }
-      if (this.#closed) {
-        await runner.close()
-        throw unavailable('NODE_STOPPING', 'the agent stops')
-      }
-      this.#entries.add(entry)
-      runner.ended
-        .then(() => {
-          entry.expire()
-          this.#entries.delete(entry)
-        })
-        .catch(() => undefined)
-      return entry
+      runner = await this.#bind(blank, artifact, bound)
+      if (this.#closed) throw stopping()
+      return this.#add(runner, bound, bookedMb)
+    } catch (error) {
+      await (runner ?? (await blank))?.close()
+      if (booked) this.#unbook(bookedMb)
+      throw error
     } finally {
-      this.#starting--
-      this.#startingMb -= cost
       this.warm()
     }
   }
 
-  async #bind(artifact: Uint8Array, { memMb, cpuMillis }: Bound): Promise<Runner> {
-    const waiting = memMb <= BLANK_MEM_MB ? this.#blank : undefined
-    if (waiting) {
-      this.#blank = undefined
-      const blank = await waiting
-      if (blank && blank.state === 'idle') {
-        await blank.load({ artifact, memMb, cpuMillis })
-        return blank
-      }
+  async #bind(
+    blank: Promise<Runner | undefined> | undefined,
+    artifact: Uint8Array,
+    { memMb, cpuMillis }: Bound,
+  ): Promise<Runner> {
+    const waiting = await blank
+    if (waiting?.state !== 'idle')
+      return Runner.start({ artifact, memMb, cpuMillis, ...this.#means })
+    await waiting.load({ artifact, memMb, cpuMillis })
+    return waiting
+  }
+
+  #add(runner: Runner, bound: Bound, bookedMb: number): Entry {
+    const { memMb } = bound
+    const entry: Entry = {
+      key: keyOf(bound),
+      runner,
+      memMb,
+      bookedMb,
+      served: 0,
+      expire: () => {},
     }
-    return Runner.start({ artifact, memMb, cpuMillis, ...this.#means })
+    this.#all.add(entry)
+    void runner.ended.then(() => this.#remove(entry))
+    return entry
   }
 
   #giveBack(entry: Entry): void {
-    entry.busy = false
-    if (entry.runner.state !== 'idle' || this.#closed) {
-      this.#drop(entry).catch(() => undefined)
+    entry.served++
+    if (this.#closed || entry.runner.state !== 'idle' || this.#isWorn(entry)) {
+      void this.#drop(entry)
       return
     }
-    // To the end: the order is that of use.
-    this.#entries.delete(entry)
-    this.#entries.add(entry)
+    this.#idle.add(entry)
+    const same = this.#idleOf.get(entry.key)
+    if (same === undefined) this.#idleOf.set(entry.key, [entry])
+    else same.push(entry)
     entry.expire = this.#deps.clock.after(this.#deps.idleMs ?? RUNNER_IDLE_MS, () => {
-      this.#drop(entry).catch(() => undefined)
+      void this.#drop(entry)
     })
+  }
+
+  #isWorn({ served, memMb, runner }: Entry): boolean {
+    const { servedMax = RUNNER_SERVED_MAX, residentMbMax = RESIDENT_MB_MAX } = this.#deps
+    if (served >= servedMax) return true
+    if (served % RESIDENT_CHECK_EVERY !== 0) return false
+    return (residentMb(runner.pid) ?? 0) > memMb + residentMbMax
   }
 
   /** Takes the room for a runner that is about to start, and makes it first where it must. */
   async #reserve(memMb: number): Promise<void> {
-    for (;;) {
-      if (this.#roomFor(memMb)) {
-        this.#starting++
-        this.#startingMb += memMb
-        return
-      }
-      const idle = [...this.#entries].find((entry) => !entry.busy)
-      if (!idle)
+    while (!this.#book(memMb)) {
+      if (await this.#blanks.giveUp()) continue
+      const [oldest] = this.#idle
+      if (oldest === undefined)
         throw unavailable(
           'NODE_FULL',
-          `the node has no room for a runner of ${memMb} MB: ${this.#entries.size} are busy`,
+          `the node has no room for a runner of ${memMb} MB: ${this.#all.size} are busy`,
         )
-      await this.#drop(idle)
+      await this.#drop(oldest)
     }
   }
 
-  #roomFor(memMb: number): boolean {
-    let used = this.#startingMb
-    for (const entry of this.#entries) used += entry.memMb
-    const count = this.#entries.size + this.#starting
-    return used + memMb <= this.#deps.memMbMax && count < (this.#deps.runnersMax ?? RUNNERS_MAX)
+  #book(memMb: number): boolean {
+    const { memMbMax, runnersMax = RUNNERS_MAX } = this.#deps
+    if (this.#bookedMb + memMb > memMbMax || this.#bookedCount >= runnersMax) return false
+    this.#bookedMb += memMb
+    this.#bookedCount++
+    return true
+  }
+
+  #unbook(memMb: number): void {
+    this.#bookedMb -= memMb
+    this.#bookedCount--
+  }
+
+  #unidle(entry: Entry): void {
+    if (!this.#idle.delete(entry)) return
+    entry.expire()
+    const same = this.#idleOf.get(entry.key) ?? []
+    same.splice(same.lastIndexOf(entry), 1)
+    if (same.length === 0) this.#idleOf.delete(entry.key)
   }
 
   async #drop(entry: Entry): Promise<void> {
-    entry.expire()
-    this.#entries.delete(entry)
+    this.#unidle(entry)
     await entry.runner.close()
+    this.#remove(entry)
+  }
+
+  #remove(entry: Entry): void {
+    this.#unidle(entry)
+    if (!this.#all.delete(entry)) return
+    this.#unbook(entry.bookedMb)
+    this.warm()
   }
 }
 
@@ -184,3 +248,5 @@ const keyOf = ({ functionId, sha256, memMb, cpuMillis }: Bound): string =>
 
 const unavailable = (reason: string, message: string): AppError =>
   new AppError('UNAVAILABLE', message, { details: { reason } })
+
+const stopping = (): AppError => unavailable('NODE_STOPPING', 'the agent stops')
