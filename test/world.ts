@@ -56,6 +56,8 @@ export type Owner = { email: string; password: string; userId: string; cookie: s
 export type World = {
   engine: Engine
   url: string
+  /** Where the engine's blobs are. */
+  blobsFolder: string
   /** The gateway's stand-in saw these sessions ended. */
   ended: { nodeRecordId: string; reason: string; retry: boolean }[]
   /** How often the invoker's stand-in was told of a change. */
@@ -131,6 +133,7 @@ export async function makeWorld(t: Scope, options: WorldOptions = {}): Promise<W
   return {
     engine,
     url,
+    blobsFolder: join(folder, 'blobs'),
     ended,
     woken: () => wakes,
     platformOrgId: auth.platformOrgId,

@@ -119,9 +119,8 @@ const isOurs = (error: unknown): boolean =>
 export function checkInput(schema: z.ZodType | undefined, input: unknown): void {
   const result = schema?.safeParse(input)
   if (result === undefined || result.success) return
-  const [first = 'the input is invalid', ...also] = result.error.issues.map((issue) =>
-    describeIssue(issue, input),
-  )
+  const faults = new Set(result.error.issues.map((issue) => describeIssue(issue, input)))
+  const [first = 'the input is invalid', ...also] = faults
   const next = flagHint(result.error.issues[0]?.path[0])
   throw new AppError('INVALID', first, { details: { also, ...(next && { next }) } })
 }

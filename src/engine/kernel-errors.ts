@@ -65,8 +65,14 @@ export function invalidInput(issues: readonly Issue[]): AppError {
     const named = field === '' || issue.message.includes(field.split('.')[0] ?? '')
     return { field, message: named ? issue.message : `${field}: ${issue.message}` }
   })
+  // One a field (FN-1): a number beyond what is exact breaks two rules with one word for both.
+  const once = new Map(fields.map((fault) => [`${fault.field} ${fault.message}`, fault]))
   const said = [...new Set(fields.map(({ message }) => message))]
   return new AppError('INVALID', said.join('; '), {
-    details: { reason: 'INVALID_INPUT', fields, next: 'Correct these fields and send it again' },
+    details: {
+      reason: 'INVALID_INPUT',
+      fields: [...once.values()],
+      next: 'Correct these fields and send it again',
+    },
   })
 }

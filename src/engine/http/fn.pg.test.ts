@@ -17,9 +17,9 @@ type Setup = {
   world: World
   key: string
   /** What the next invocations do; each answers how it ended, exit 0 unless it says. */
-  guest(guest: Guest): void
+  guest: (guest: Guest) => void
   invoked: InvokeRequest[]
-  post(path?: string, headers?: Record<string, string>): Exchange
+  post: (path?: string, headers?: Record<string, string>) => Exchange
 }
 
 /** The functions `echo` (for members) and `open` (for everybody) of the org `acme`. */
