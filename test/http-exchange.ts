@@ -11,12 +11,12 @@ import { once } from 'node:events'
 export type Exchange = {
   req: ClientRequest
   /** The head of the answer. */
-  head(): Promise<IncomingMessage>
+  head: () => Promise<IncomingMessage>
   /** The next `bytes` of the answer's body; fewer when it ended. */
-  read(bytes: number): Promise<Buffer>
+  read: (bytes: number) => Promise<Buffer>
   /** All that is left of the body. Rejects when it was broken off. */
-  rest(): Promise<Buffer>
-  trailers(): Promise<IncomingHttpHeaders>
+  rest: () => Promise<Buffer>
+  trailers: () => Promise<IncomingHttpHeaders>
 }
 
 export function exchange(
