@@ -11,8 +11,8 @@ export type Cuttable = {
   target: StoreTarget
   /** Past the proxy. */
   direct: StoreTarget
-  away(): Promise<void>
-  back(): Promise<void>
+  away: () => Promise<void>
+  back: () => Promise<void>
 }
 
 export async function cuttable(t: TestContext): Promise<Cuttable> {

@@ -24,11 +24,11 @@ export type Bed = {
   /** Undefined: the engine hears of no change that it does not make itself. */
   listener: Listener | undefined
   /** Resolves when the engine has heard of everything that is committed now. */
-  heard(): Promise<void>
+  heard: () => Promise<void>
   /** Adds nodes with a live session. */
-  add(...rows: [id: string, over?: Parameters<typeof nodeRow>[2]][]): Promise<void>
-  deploy(name: string, over?: object): Promise<void>
-  invoke(name: string, over?: object): ReturnType<Client['compute']['functions']['invoke']>
+  add: (...rows: [id: string, over?: Parameters<typeof nodeRow>[2]][]) => Promise<void>
+  deploy: (name: string, over?: object) => Promise<void>
+  invoke: (name: string, over?: object) => ReturnType<Client['compute']['functions']['invoke']>
 }
 
 export type BedOptions = {

@@ -10,6 +10,7 @@ import { createAuth, ensureDevKey, type Auth } from '#engine/auth.ts'
 import { configHelp, parseConfig, type EngineConfig } from '#engine/config.ts'
 import type { Engine } from '#engine/engine.ts'
 import { createInvoker } from '#engine/functions/create-invoker.ts'
+import type { Invoker } from '#engine/functions/invoker.ts'
 import { openGatewayKeys } from '#engine/gateway/gateway-keys.ts'
 import { startGateway, type RunningGateway } from '#engine/gateway/start-gateway.ts'
 import { listenHttp } from '#engine/http/listen.ts'
@@ -144,16 +145,7 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
   })
   undo.push(() => gateway.stop())
   const invoker = createInvoker({ id, db, blobs, clock, random, log, metrics, gateway })
-  const listener = new Listener(
-    {
-      target,
-      onChange: (change) => invoker.changed(change),
-      onHearing: (hearing) => invoker.hearing(hearing),
-    },
-    { clock, random, log },
-  )
-  listener.start()
-  undo.push(() => listener.stop())
+  hearChanges(target, invoker, { log, undo })
   const rateLimit = new RateLimit(limitsOf(config), clock)
   const claims = new Map<string, number>()
   const parts = { id, version, config, clock, random, log, metrics, rateLimit, claims }
@@ -179,6 +171,19 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
     id,
   }
   process.stdout.write(`${JSON.stringify(ready)}\n`)
+}
+
+/** What other engines change is told to whoever remembers it. */
+function hearChanges(
+  target: StoreTarget,
+  invoker: Invoker,
+  { log, undo }: Omit<Starting, 'signal'>,
+): void {
+  const onChange = invoker.changed.bind(invoker)
+  const onHearing = invoker.hearing.bind(invoker)
+  const listener = new Listener({ target, onChange, onHearing }, { clock, random, log })
+  listener.start()
+  undo.push(() => listener.stop())
 }
 
 const loopsOf = (
