@@ -46,6 +46,16 @@ export class FramedStream {
     await settled(this.stream, 'drain')
   }
 
+  /** Writes without waiting; false when the stream has no room for more: `drained` tells when it has. */
+  send(message: unknown): boolean {
+    return this.stream.write(frame(message, this.#limit))
+  }
+
+  /** Resolves when the stream can take more; rejects when it ends first. */
+  async drained(): Promise<void> {
+    if (this.stream.writableNeedDrain) await settled(this.stream, 'drain')
+  }
+
   /** No more messages from this side. */
   end(): void {
     this.stream.end()

@@ -3,6 +3,7 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { z } from 'zod'
+import { BLANKS_MAX } from '#agent/drivers/wasm/blank-runners.ts'
 import { systemClock } from '#lib/clock.ts'
 import { until } from '#lib/until.ts'
 import { post } from '#sim/bench/load.ts'
@@ -87,9 +88,13 @@ async function start(home: string, ends: (() => unknown)[]): Promise<Omit<Platfo
 }
 
 async function killGuests(agent: number): Promise<void> {
-  const children = descendants(agent).filter((one) => one.command.includes('--permission'))
-  // The youngest is the blank one: it is started when another was bound.
-  const guests = children.toSorted((a, b) => Number(a.startedAt) - Number(b.startedAt)).slice(0, -1)
+  const children = descendants(agent).filter(
+    (one) => one.parent === agent && one.command.includes('--permission'),
+  )
+  // The youngest are blank: each is started when another was bound.
+  const guests = children
+    .toSorted((a, b) => Number(a.startedAt) - Number(b.startedAt))
+    .slice(0, -BLANKS_MAX)
   for (const { pid } of guests) process.kill(pid, 'SIGKILL')
   await until('the guests are gone', () => guests.every(isGone))
   await systemClock.sleep(SETTLE_MS)

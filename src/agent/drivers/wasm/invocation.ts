@@ -14,13 +14,14 @@ import {
   type Outcome,
 } from '#protocol/messages.ts'
 import type { RunOutcome } from '#wasm/outcome.ts'
+import type { Runner } from '#wasm/runner.ts'
 import type { ArtifactCache } from '#agent/drivers/wasm/artifact-cache.ts'
 import type { RunnerPool } from '#agent/drivers/wasm/runner-pool.ts'
 
-/** Output travels in messages of this size: the runner hands over up to 1 MiB at once. */
-const CHUNK = 64 * 1024
 /** Stdin that arrives before the run begins and is no longer than this goes to the guest in one piece. */
 const STDIN_WHOLE_MAX = 256 * 1024
+/** How long the next piece of stdin is waited for before the guest starts without it. */
+const STDIN_SOON_MS = 5
 /** How long another transfer of the same artifact is waited for; the engine waits a little longer for our word. */
 const ARRIVAL_WAIT_MS = 10_000
 const TRAP_CHARS_MAX = 16 * 1024
@@ -44,6 +45,7 @@ class Invocation {
   readonly #header: InvokeHeader
   readonly #stream: FramedStream
   readonly #gone = new AbortController()
+  #drained: Promise<void> | undefined
 
   constructor(deps: InvocationDeps, header: InvokeHeader, stream: FramedStream) {
     this.#deps = deps
@@ -108,39 +110,65 @@ class Invocation {
   }
 
   async #run(): Promise<Ran> {
-    const { functionId, artifact, memMb, cpuMillis, args, env, timeoutMs } = this.#header
+    const { functionId, artifact, memMb, cpuMillis } = this.#header
     const { pool } = this.#deps
     const input = this.#readStdin()
     input.catch(() => undefined) // heard below, unless no runner is had
-    return pool.with({ functionId, sha256: artifact.sha256, memMb, cpuMillis }, async (runner) => {
-      const ran = await runner.invoke({
-        args,
-        env: Object.fromEntries(env),
-        stdin: await input,
-        timeoutMs,
-        onStdout: (chunk) => this.#output('stdout', chunk),
-        onStderr: (chunk) => this.#output('stderr', chunk),
-        signal: this.#gone.signal,
-      })
-      return resultOf(ran)
-    })
+    return pool.with({ functionId, sha256: artifact.sha256, memMb, cpuMillis }, async (runner) =>
+      this.#invoke(runner, await input),
+    )
   }
 
-  /** Whole, when it is small and ends soon; else its first part, and the rest as it comes. */
+  async #invoke(runner: Runner, stdin: Uint8Array | AsyncIterable<Uint8Array>): Promise<Ran> {
+    const { args, env, timeoutMs, fuelMax, stdout = 'cut' } = this.#header
+    const ran = await runner.invoke({
+      args,
+      env: Object.fromEntries(env),
+      stdin,
+      timeoutMs,
+      ...(fuelMax === undefined ? {} : { fuelMax }),
+      stdout,
+      onStdout: (bytes) => {
+        const room = this.#output('stdout', bytes)
+        // A stdout that is cut is bounded and may wait here; a whole one waits in the guest.
+        return stdout === 'whole' ? room : undefined
+      },
+      onStderr: (bytes) => void this.#output('stderr', bytes),
+      signal: this.#gone.signal,
+    })
+    return resultOf(ran)
+  }
+
+  /**
+   * Whole, when it is small and there by now or soon; else what came of it, and the rest as it comes: a caller that
+   * waits for output before it sends must not wait for ever.
+   */
   async #readStdin(): Promise<Uint8Array | AsyncIterable<Uint8Array>> {
     const pieces: Uint8Array[] = []
+    let next: Promise<Uint8Array | undefined> | undefined
     for (let size = 0; size <= STDIN_WHOLE_MAX;) {
-      const piece = await this.#stdinPiece()
+      next = this.#stdinPiece()
+      const piece = await soon(this.#deps.clock, next)
+      if (piece === LATE) break
+      next = undefined
       if (piece === undefined)
         return pieces.length === 1 && pieces[0] ? pieces[0] : Buffer.concat(pieces)
       size += piece.length
       pieces.push(piece)
     }
-    const next = (): Promise<Uint8Array | undefined> => this.#stdinPiece()
-    return (async function* () {
-      yield* pieces
-      for (let piece = await next(); piece !== undefined; piece = await next()) yield piece
-    })()
+    return this.#stdinFrom(pieces, next)
+  }
+
+  async *#stdinFrom(
+    pieces: readonly Uint8Array[],
+    pending: Promise<Uint8Array | undefined> | undefined,
+  ): AsyncGenerator<Uint8Array> {
+    yield* pieces
+    let piece = await (pending ?? this.#stdinPiece())
+    while (piece !== undefined) {
+      yield piece
+      piece = await this.#stdinPiece()
+    }
   }
 
   async #stdinPiece(): Promise<Uint8Array | undefined> {
@@ -150,10 +178,15 @@ class Invocation {
     throw new AppError('INVALID', `the engine sent ${message?.t ?? 'its end'} in stdin`)
   }
 
-  #output(t: 'stdout' | 'stderr', chunk: Uint8Array): void {
-    for (let at = 0; at < chunk.length; at += CHUNK)
-      // The runner caps the whole, so what waits for a slow line is bounded; a lost line is heard by `close`.
-      this.#say({ t, bytes: chunk.subarray(at, at + CHUNK) }).catch(() => undefined)
+  /** A promise while the line has no room; undefined when it has. */
+  #output(t: 'stdout' | 'stderr', bytes: Uint8Array): Promise<void> | undefined {
+    if (this.#stream.send({ t, bytes } satisfies FromInvocation)) return undefined
+    const drained = (this.#drained ??= this.#stream.drained().finally(() => {
+      this.#drained = undefined
+    }))
+    // A lost line is heard by `close` too.
+    drained.catch(() => undefined)
+    return drained
   }
 
   async #hear(): Promise<ToInvocation | undefined> {
@@ -164,6 +197,15 @@ class Invocation {
   #say(message: FromInvocation): Promise<void> {
     return this.#stream.write(message)
   }
+}
+
+const LATE = Symbol('late')
+
+/** What the promise resolves with, if it does so soon. */
+function soon<T>(clock: Clock, promise: Promise<T>): Promise<T | typeof LATE> {
+  const { promise: late, resolve } = Promise.withResolvers<typeof LATE>()
+  const cancel = clock.after(STDIN_SOON_MS, () => resolve(LATE))
+  return Promise.race([promise, late]).finally(cancel)
 }
 
 /** Resolves with the promise, or without it after `ms`. */

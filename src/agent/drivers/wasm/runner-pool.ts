@@ -83,6 +83,12 @@ export class RunnerPool {
     return this.#all.size
   }
 
+  /** Runners that are lent now. */
+  get busy(): number {
+    return this.#all.size - this.#idle.size
+  }
+
+  /** Children that wait for a function, or are about to. */
   get blanks(): number {
     return this.#blanks.count
   }
