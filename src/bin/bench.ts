@@ -31,6 +31,13 @@ const benches: Record<string, () => Promise<Bench>> = {
       },
     }
   },
+  metering: async () => {
+    const { benchMetering } = await import('#sim/bench/metering.ts')
+    return {
+      run: benchMetering,
+      bars: { meter_vs_v8_median: { most: 1.5 }, meter_12mb_ms: { most: 1_500 } },
+    }
+  },
 }
 
 function table(name: string, rows: readonly Row[]): string {

@@ -13,7 +13,7 @@ import { checkMinimum } from '#wasm/binary/limit-memory.ts'
 import { checkPreview1, checkWorld } from '#wasm/offered.ts'
 import { leanGlue } from '#wasm/lean-glue.ts'
 import { printable } from '#wasm/binary/safe-name.ts'
-import { watchGrowth } from '#wasm/binary/watch-growth.ts'
+import { meterModule } from '#wasm/meter/meter.ts'
 
 /** The part of jco's bindgen that we call. */
 export type Generate = (
@@ -49,7 +49,7 @@ function checkModule(bytes: Uint8Array, memMb: number): Uint8Array {
   const module = readCoreModule(bytes)
   checkMinimum(module.memories, memMb)
   checkValid(bytes)
-  return watchGrowth(bytes)
+  return meterModule(bytes, { canonicalNaNs: false })
 }
 
 /** V8 decides what is valid; its message names the byte. */

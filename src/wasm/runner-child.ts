@@ -18,7 +18,7 @@ import { execute, type Instantiate, type Program } from '#wasm/guest/execute.ts'
 import { DOWN, type GuestResult, type LoadRequest, readInvoke, UP } from '#wasm/child/frames.ts'
 import { createGuest } from '#wasm/guest/guest.ts'
 import { PAGE_BYTES, PAGES_PER_MIB } from '#wasm/binary/core-module.ts'
-import { bytesAtStart, limitMemory } from '#wasm/binary/limit-memory.ts'
+import { limitMemory, sizeAtStart } from '#wasm/binary/limit-memory.ts'
 
 /** Garbage of finished instances (mostly their memories) that may gather before it is collected. */
 const GARBAGE_BYTES_MAX = 256 * 1024 * 1024
@@ -63,7 +63,7 @@ function load(bytes: Uint8Array, memMb: number): Program {
         name,
         {
           module: new WebAssembly.Module(new Uint8Array(limitMemory(module, memMb))),
-          bytesAtStart: bytesAtStart(module),
+          ...sizeAtStart(module),
         },
       ] as const,
   )
@@ -91,7 +91,7 @@ function invoke(program: Program, payload: Uint8Array): GuestResult {
     { ...request, stdin },
     { clock: systemClock, random: systemRandom, pull, emit: (to, bytes) => send(UP[to], bytes) },
   )
-  const { end, memPeakBytes, fuelUsed } = execute(program, guest)
+  const { end, memPeakBytes, fuelUsed } = execute(program, guest, request)
   if (!isBroken()) guest.flush()
   return {
     last: isBroken(),

@@ -94,6 +94,12 @@ function skipImportType(cursor: Cursor, kind: CoreKind): void {
   }
 }
 
+/** A guest that could name what metering adds could set its own fuel. */
+function checkNotReserved(text: string, what: string): void {
+  if (text.startsWith(RESERVED_PREFIX))
+    throw refuse('UNSAFE_NAME', `${what} ${quoted(text)} uses a reserved prefix`)
+}
+
 /** Import section at `cursor`; also checks every name against the safe set. */
 function readImports(cursor: Cursor): CoreImport[] {
   return Array.from({ length: count(cursor) }, () => {
@@ -101,6 +107,7 @@ function readImports(cursor: Cursor): CoreImport[] {
     const field = name(cursor)
     checkCoreName(module, 'the core import module')
     checkCoreName(field, 'the core import')
+    checkNotReserved(module, 'the core import module')
     const kind = kindOf(cursor)
     skipImportType(cursor, kind)
     return { module, name: field, kind }
@@ -111,8 +118,7 @@ function readExports(cursor: Cursor): CoreModule['exports'] {
   return Array.from({ length: count(cursor) }, () => {
     const field = name(cursor)
     checkCoreName(field, 'the core export')
-    if (field.startsWith(RESERVED_PREFIX))
-      throw refuse('UNSAFE_NAME', `the core export ${quoted(field)} uses a reserved prefix`)
+    checkNotReserved(field, 'the core export')
     const kind = kindOf(cursor)
     u32(cursor)
     return { name: field, kind }

@@ -28,6 +28,12 @@ export function u8(cursor: Cursor): number {
 
 /** An unsigned LEB128 of at most 32 bits. */
 export function u32(cursor: Cursor): number {
+  const first = cursor.bytes[cursor.at]
+  // Nearly all are one byte.
+  if (first !== undefined && first < 0x80 && cursor.at < cursor.end) {
+    cursor.at++
+    return first
+  }
   let value = 0
   for (let shift = 0; shift < 35; shift += 7) {
     const byte = u8(cursor)

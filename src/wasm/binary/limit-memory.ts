@@ -14,7 +14,9 @@ import {
   PAGE_BYTES,
   PAGES_PER_MIB,
 } from '#wasm/binary/core-module.ts'
+import { ELEMENT_BYTES, readOwnTables } from '#wasm/binary/tables.ts'
 
+const SECTION_TABLE = 4
 const SECTION_MEMORY = 5
 
 /** Refuses (MEMORY_MINIMUM) a module whose memories start with more than `memMb` MiB together. */
@@ -36,11 +38,20 @@ const readLimits = (bytes: Uint8Array, { start, end }: Section): MemoryLimits[] 
 const memorySection = (bytes: Uint8Array): Section | undefined =>
   sectionsOf(bytes).find(({ id }) => id === SECTION_MEMORY)
 
-/** What a module's own memories take before anything runs. */
-export function bytesAtStart(bytes: Uint8Array): number {
-  const section = memorySection(bytes)
-  if (section === undefined) return 0
-  return readLimits(bytes, section).reduce((sum, { minPages }) => sum + minPages, 0) * PAGE_BYTES
+/** What a module's own memories and tables take before anything runs, and how many memories it has. */
+export function sizeAtStart(bytes: Uint8Array): { bytesAtStart: number; memoriesAtStart: number } {
+  const size = { bytesAtStart: 0, memoriesAtStart: 0 }
+  for (const section of sectionsOf(bytes)) {
+    if (section.id === SECTION_MEMORY)
+      for (const { minPages } of readLimits(bytes, section)) {
+        size.bytesAtStart += minPages * PAGE_BYTES
+        size.memoriesAtStart++
+      }
+    else if (section.id === SECTION_TABLE)
+      for (const { min } of readOwnTables(cursorOver(bytes, section.start, section.end)))
+        size.bytesAtStart += min * ELEMENT_BYTES
+  }
+  return size
 }
 
 function limitedSection(memories: readonly MemoryLimits[], memMb: number): number[] {

@@ -1,7 +1,7 @@
 // Runs one invocation of a compiled artifact on a fresh instance. Inside the restricted child only.
 import type { Guest } from '#wasm/guest/guest.ts'
 import type { GuestEnd } from '#wasm/child/frames.ts'
-import { createMemoryBudget, type MemoryBudget, type Sized } from '#wasm/guest/memory-budget.ts'
+import { createMeter, type Meter, type Sized } from '#wasm/guest/meter.ts'
 import { printable } from '#wasm/binary/safe-name.ts'
 import { interfaceOf, PREVIEW1 } from '#wasm/offered.ts'
 import { preview1Host } from '#wasm/guest/preview1.ts'
@@ -36,8 +36,8 @@ const FRAMES_MAX = 8
 const NAME_CHARS_MAX = 120
 const MESSAGE_CHARS_MAX = 1500
 
-function start(program: Program, guest: Guest, budget: MemoryBudget): void {
-  if (program.kind === 'preview1') return startPreview1(program.module, guest, budget)
+function start(program: Program, guest: Guest, meter: Meter): void {
+  if (program.kind === 'preview1') return startPreview1(program.module, guest, meter)
   const host = wasiHost(guest)
   const imports: Record<string, unknown> = {}
   for (const name of program.imports) {
@@ -52,7 +52,7 @@ function start(program: Program, guest: Guest, budget: MemoryBudget): void {
     return sized.module
   }
   const exports = program.instantiate(getModule, imports, (module, its) =>
-    budget.instantiate(sizedOf.get(module) ?? { module, bytesAtStart: 0 }, its),
+    meter.instantiate(sizedOf.get(module) ?? { module, bytesAtStart: 0, memoriesAtStart: 0 }, its),
   )
   const run = Object.entries(exports).find(([name]) => interfaceOf(name) === RUN)?.[1]
   callRun(run)
@@ -64,7 +64,7 @@ function callRun(run: unknown): void {
   run.run()
 }
 
-function startPreview1(module: Sized, guest: Guest, budget: MemoryBudget): void {
+function startPreview1(module: Sized, guest: Guest, meter: Meter): void {
   let memory: WebAssembly.Memory | undefined
   const view = (): ArrayBuffer => {
     // A start function that calls its host before its memory is exported has no memory to point into.
@@ -72,7 +72,7 @@ function startPreview1(module: Sized, guest: Guest, budget: MemoryBudget): void 
     return memory.buffer
   }
   const imports = { [PREVIEW1]: preview1Host(guest, view) }
-  const { exports } = budget.instantiate(module, imports)
+  const { exports } = meter.instantiate(module, imports)
   if (exports['memory'] instanceof WebAssembly.Memory) memory = exports['memory']
   const entry = exports['_start']
   if (typeof entry !== 'function') throw new Error('the module exports no function _start')
@@ -108,10 +108,15 @@ const TRAP_WORDS: Readonly<Record<string, string>> = {
   'Maximum call stack size exceeded': 'call stack exhausted',
 }
 
-function describe(error: unknown): string {
-  if (!(error instanceof Error)) return 'the guest failed with a value that is no error'
+function wordsOf(error: Error): string {
   const words = error.message.replace(/^wasm trap: /, '')
-  const message = Object.hasOwn(TRAP_WORDS, words) ? TRAP_WORDS[words] : words
+  return Object.hasOwn(TRAP_WORDS, words) ? (TRAP_WORDS[words] ?? words) : words
+}
+
+/** `why`, or what the error says, and where it came from. */
+function describe(error: unknown, why?: string): string {
+  if (!(error instanceof Error)) return why ?? 'the guest failed with a value that is no error'
+  const message = why ?? wordsOf(error)
   const frames = wasmFrames(error.stack ?? '')
   return printable(
     frames.length === 0 ? `${message}` : `${message} (at ${frames.join(' < ')})`,
@@ -123,33 +128,39 @@ function describe(error: unknown): string {
 const isHostShortage = (error: unknown): boolean =>
   error instanceof RangeError && /out of memory|could not allocate/i.test(error.message)
 
-/** Runs the guest to its end; never throws for what a guest does. */
-export function execute(program: Program, guest: Guest): Execution {
-  const budget = createMemoryBudget(program.memoryBytesMax)
+/** Runs the guest to its end; never throws for what a guest does. `fuelMax` null: as much as its time allows. */
+export function execute(
+  program: Program,
+  guest: Guest,
+  { fuelMax }: { fuelMax: number | null },
+): Execution {
+  const meter = createMeter({ memoryBytesMax: program.memoryBytesMax, fuelMax })
   let thrown: { error: unknown } | undefined
   try {
-    start(program, guest, budget)
+    start(program, guest, meter)
   } catch (error) {
     thrown = { error }
   }
   return {
-    memPeakBytes: budget.bytes(),
-    fuelUsed: null,
-    end: endOf(guest, thrown, budget.refused()),
+    memPeakBytes: meter.bytes(),
+    fuelUsed: meter.fuelUsed(),
+    end: endOf(guest, thrown, meter),
   }
 }
 
-function endOf(
-  guest: Guest,
-  thrown: { error: unknown } | undefined,
-  growthRefused: boolean,
-): GuestEnd {
+function endOf(guest: Guest, thrown: { error: unknown } | undefined, meter: Meter): GuestEnd {
+  const passed = meter.passed()
+  // A guest that ends a few steps past its fuel, before it was seen, has passed it all the same.
+  if (passed === 'fuel')
+    return { kind: 'fuel', message: describe(thrown?.error, `all of its fuel was burnt`) }
   // An exit is an exit even if the guest caught the exception that carries it.
   if (guest.exitCode !== undefined) return { kind: 'exited', exitCode: guest.exitCode }
   if (thrown === undefined) return { kind: 'exited', exitCode: 0 }
   const { error } = thrown
   // The glue throws the bare value of `run`'s error case, which has none.
   if (error === undefined) return { kind: 'exited', exitCode: 1 }
-  if (isHostShortage(error)) return { kind: 'fault', message: describe(error) }
-  return { kind: growthRefused ? 'memory' : 'trap', message: describe(error) }
+  if (passed === 'depth') return { kind: 'trap', message: describe(error, 'call stack exhausted') }
+  if (passed === 'host-memory' || isHostShortage(error))
+    return { kind: 'fault', message: describe(error, 'this host has not the memory') }
+  return { kind: meter.refused() ? 'memory' : 'trap', message: describe(error) }
 }
