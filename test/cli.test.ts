@@ -1,6 +1,6 @@
 // `ccp` in this process against an engine that speaks the real contract over real HTTP.
 import assert from 'node:assert/strict'
-import { mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, stat, symlink, truncate, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
@@ -14,6 +14,7 @@ import { NotConnected } from '#cli/http-fetch.ts'
 import { startOf } from '#cli/local-platform.ts'
 import { columns, ago } from '#cli/output.ts'
 import { runCcp } from '#cli/run.ts'
+import { sha256Hex } from '#lib/bytes.ts'
 import { systemClock } from '#lib/clock.ts'
 import { seededRandom } from '#lib/random.ts'
 import { invoked, startStub, type Stub } from './cli-stub.ts'
@@ -271,6 +272,93 @@ test('000-53 a function is named after its file', async (t) => {
   await symlink(WORD_COUNT, join(home, 'Word_Count.wasm'))
   const odd = await ccp(['functions', 'deploy', join(home, 'Word_Count.wasm')])
   assert.match(odd.err, /^INVALID_NAME: 'Word_Count'.*lowercase[^]*--name/)
+})
+
+test('FN-1 a file over 8 MiB goes ahead as raw bytes, again when that breaks, and is deployed by its hash', async (t) => {
+  const { ccp, stub, home } = await bed(t)
+  const file = join(home, 'large.wasm')
+  const bytes = Buffer.alloc(9 * 1024 * 1024, 'x')
+  bytes.set(Buffer.from('0061736d01000000', 'hex'))
+  await writeFile(file, bytes)
+  const arrived: Buffer[] = []
+  const seen: string[] = []
+  // Broken off, busy, taken.
+  stub.before = (request, answer) => {
+    if (request.url?.startsWith('/v1/components') !== true) return false
+    const { method, url, headers } = request
+    seen.push(`${method} ${url} ${headers['content-type']} ${String(headers['x-api-key'])}`)
+    if (seen.length === 1) return Boolean(request.socket.destroy())
+    request.on('data', (piece: Buffer) => void (seen.length === 3 && arrived.push(piece)))
+    request.on('end', () => {
+      const busy = { code: 'UNAVAILABLE', status: 503, message: 'busy', defined: true }
+      if (seen.length === 2) answer(503, busy)
+      else answer(200, { sha256: sha256Hex(Buffer.concat(arrived)), sizeBytes: bytes.length })
+    })
+    return true
+  }
+  const deployed = await ccp([
+    'functions',
+    'deploy',
+    file,
+    '--fuel-max',
+    '7000',
+    '--org-id',
+    'acme',
+  ])
+  assert.equal(deployed.code, 0, deployed.err)
+  const line = 'POST /v1/components?orgId=acme application/octet-stream key'
+  assert.deepEqual(seen, [line, line, line])
+  assert.ok(Buffer.concat(arrived).equals(bytes))
+  const { input } = stub.calls.find((one) => one.path === 'compute.functions.deploy')!
+  const { component, componentSha256, fuelMax, name } = input as Record<string, unknown>
+  assert.deepEqual(
+    [component, componentSha256, fuelMax, name],
+    [undefined, sha256Hex(bytes), 7000, 'large'],
+  )
+})
+
+test('FN-1 a refusal is heard while the file is still being sent; over 64 MiB nothing is sent', async (t) => {
+  const { ccp, stub, home } = await bed(t)
+  const file = join(home, 'large.wasm')
+  const bytes = Buffer.alloc(40 * 1024 * 1024)
+  bytes.set(Buffer.from('0061736d01000000', 'hex'))
+  await writeFile(file, bytes)
+  let asked = 0
+  stub.before = (request, answer) => {
+    asked++
+    const data = { reason: 'ROLE', next: 'Ask an owner' }
+    answer(403, { code: 'FORBIDDEN', status: 403, message: 'not here', defined: true, data })
+    request.resume()
+    return true
+  }
+  const argv = ['functions', 'deploy', file, '--org-id', 'acme']
+  const refused = await ccp(argv)
+  assert.equal(refused.code, 1)
+  assert.match(refused.err, /^ROLE: not here[^]*Ask an owner/)
+  assert.equal(asked, 1)
+  await truncate(file, 64 * 1024 * 1024 + 1)
+  assert.match((await ccp(argv)).err, /^TOO_LARGE: .*64.0 MB/)
+  await writeFile(file, Buffer.alloc(9 * 1024 * 1024))
+  assert.match((await ccp(argv)).err, /^BAD_MAGIC: /)
+  assert.equal(asked, 1)
+})
+
+test('AC-6 quotas: a number, or the default again', async (t) => {
+  const { ccp, stub } = await bed(t)
+  const set = async (value: string): Promise<unknown> => {
+    const argv = ['quotas', 'set', '--org-id', 'acme', '--invocations-at-once', value]
+    const { code, err, out } = await ccp(argv)
+    return code === 0 ? out.trim() : err
+  }
+  assert.equal(await set('5000'), 'Invocations at once  5000 (set for this organization)')
+  assert.equal(await set('default'), 'Invocations at once  1000 (the default)')
+  for (const wrong of ['0', '10001', '1.5', 'many', ''])
+    assert.match(String(await set(wrong)), /^INVALID: invocationsAtOnce must be a whole number/)
+  assert.deepEqual(
+    stub.calls.map(({ input }) => (input as Record<string, unknown>)['invocationsAtOnce']),
+    [5000, null],
+  )
+  assert.match((await ccp(['quotas', 'get', '--org-id', 'acme'])).out, /1000 \(the default\)/)
 })
 
 test('D28 invoke passes bytes and the exit code of the guest; what is ours exits 1 with a code', async (t) => {

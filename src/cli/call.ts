@@ -87,7 +87,8 @@ export function checkFields(procedure: string, input: object): void {
   checkInput(procedureAt(procedure.split('.')).schema, input)
 }
 
-async function repeat<T>(once: () => Promise<T>, safe: boolean, deps: Deps): Promise<T> {
+/** Tries again what reached no server and, when `safe`, what may have run already. Errors: AppError. */
+export async function repeat<T>(once: () => Promise<T>, safe: boolean, deps: Deps): Promise<T> {
   for (let attempt = 0; ; attempt++) {
     try {
       return await once()

@@ -30,6 +30,7 @@ export const get = buildCommand<CommonFlags, [name: string], Cli>({
       ['Placement', placementText(f)],
       ['Region', f.region ?? 'any'],
       ['Timeout', formatDuration(f.timeout_ms)],
+      ['Fuel', f.fuel_max === null ? 'as much as the time allows' : `at most ${f.fuel_max}`],
       ['Idempotent', f.idempotent ? 'yes: run again elsewhere when a node is lost' : 'no'],
       ['Public', f.public ? 'yes' : 'no'],
     ])

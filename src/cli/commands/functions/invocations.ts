@@ -32,11 +32,12 @@ export const invocations = buildCommand<Flags, [name: string], Cli>({
     if (found.invocations.length === 0)
       return this.out.line(`no invocations of ${name}: run \`ccp functions invoke ${name}\``)
     this.out.table(
-      ['STARTED', 'RESULT', 'DURATION', 'VERSION', 'NODE', 'ERROR'],
+      ['STARTED', 'RESULT', 'DURATION', 'FUEL', 'VERSION', 'NODE', 'ERROR'],
       found.invocations.map((one) => [
         ago(one.started_at, this.clock.now()),
         this.out.style(one.ok ? 'green' : 'red', resultText(one)),
         formatDuration(one.duration_ms),
+        one.fuel_used === null ? '-' : String(one.fuel_used),
         String(one.version),
         one.node_id ?? '-',
         one.error ?? '',
