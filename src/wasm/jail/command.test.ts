@@ -15,6 +15,7 @@ const hold = (changes: Partial<Hold> = {}): Hold => ({
     filterFd: 4,
   },
   joins: ['/sys/fs/cgroup/cpu/x/cgroup.procs'],
+  inherited: [],
   ...changes,
 })
 
@@ -51,4 +52,11 @@ test('FN-4 without bubblewrap and cgroups the program runs as it is, limited', (
     '-e',
     '0',
   ])
+})
+
+test('FN-4 descriptors that this process was started with are closed before the child runs', () => {
+  const command = jailedCommand('node', [], hold({ inherited: [9, 251] }))
+  assert.equal(command[0], '/bin/bash')
+  const at = command.indexOf('9')
+  assert.deepEqual(command.slice(at - 1, at + 3), ['--', '9', '251', '--'])
 })

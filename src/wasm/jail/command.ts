@@ -7,6 +7,7 @@
 import type { Layer } from '#wasm/jail/layers.ts'
 
 const SHELL = '/bin/sh'
+const BASH = '/bin/bash'
 const PRLIMIT = '/usr/bin/prlimit'
 const SETPRIV = '/usr/bin/setpriv'
 
@@ -44,6 +45,8 @@ export type Hold = {
   view: View | undefined
   /** `cgroup.procs` files. */
   joins: readonly string[]
+  /** Descriptors of this process that a child would have too. */
+  inherited: readonly number[]
 }
 
 /** The argv that runs `node` with `args` inside the layers of `hold`. */
@@ -51,14 +54,19 @@ export function jailedCommand(node: string, args: readonly string[], hold: Hold)
   const { view } = hold
   const program =
     view === undefined ? [node, ...args] : [...bubblewrapped(hold, view, node), ...args]
-  return [...joined(hold.joins), ...limited(hold), ...deprived(hold), ...program]
+  return [...joined(hold), ...limited(hold), ...deprived(hold), ...program]
 }
 
-/** A shell that moves itself: the child is in its cgroups before it runs anything else. */
-function joined(joins: readonly string[]): string[] {
-  if (joins.length === 0) return []
-  const script = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 96; shift; done; shift; exec "$@"'
-  return [SHELL, '-c', script, 'join', ...joins, '--']
+/** A shell that moves itself: the child is in its cgroups, and without what we were started with, before it runs. */
+function joined({ joins, inherited }: Hold): string[] {
+  if (joins.length === 0 && inherited.length === 0) return []
+  const script =
+    'while [ "$1" != -- ]; do echo 0 >"$1" || exit 96; shift; done; shift; ' +
+    'while [ "$1" != -- ]; do eval "exec $1>&-"; shift; done; shift; exec "$@"'
+  // The plain shell knows descriptors of one digit only.
+  // bash takes a socket as its input for a remote login, and would read its owner's files first.
+  const shell = inherited.length > 0 ? [BASH, '--norc', '--noprofile'] : [SHELL]
+  return [...shell, '-c', script, 'join', ...joins, '--', ...inherited.map(String), '--']
 }
 
 function limited({ layers, limits, uid }: Hold): string[] {
@@ -77,9 +85,11 @@ function limited({ layers, limits, uid }: Hold): string[] {
   ]
 }
 
-function deprived({ layers, privileged, uid }: Hold): string[] {
+function deprived({ layers, privileged, uid, view }: Hold): string[] {
   const parent = layers.has('parent') ? ['--pdeathsig', 'KILL'] : []
-  const capabilities = privileged ? ['--inh-caps=-all', '--bounding-set=-all'] : []
+  // Root that stays root needs this one to map itself; bubblewrap drops it.
+  const mapping = uid === undefined && view !== undefined ? ',+setfcap' : ''
+  const capabilities = privileged ? ['--inh-caps=-all', `--bounding-set=-all${mapping}`] : []
   const privileges = layers.has('privileges') ? ['--no-new-privs', ...capabilities] : []
   const user = uid === undefined ? [] : [`--reuid=${uid}`, `--regid=${uid}`, '--clear-groups']
   const all = [...user, ...parent, ...privileges]

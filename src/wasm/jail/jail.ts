@@ -7,6 +7,7 @@ import type { Clock } from '#lib/clock.ts'
 import { jailedCommand, type Limits, type View } from '#wasm/jail/command.ts'
 import type { FilterFile } from '#wasm/jail/filter-file.ts'
 import type { Layer, Missing } from '#wasm/jail/layers.ts'
+import { inheritedFds } from '#wasm/jail/inherited-fds.ts'
 import { isEmpty, type Place, type Places } from '#wasm/jail/places.ts'
 import type { OpenView } from '#wasm/jail/view.ts'
 
@@ -61,9 +62,11 @@ const EMPTY_EVERY_MS = 20
 
 export class Jail {
   readonly #parts: JailParts
+  readonly #inherited: readonly number[]
 
   constructor(parts: JailParts) {
     this.#parts = parts
+    this.#inherited = inheritedFds()
   }
 
   /** Short names of the layers that this machine or user does not give, for the manifest. */
@@ -86,6 +89,7 @@ export class Jail {
     place.cgroup?.limit(share)
     const given = view?.files.map(({ fd }) => fd) ?? []
     const filterFd = filter?.open()
+    const handed = filterFd === undefined ? given : [...given, filterFd]
     const inside: View | undefined = view && {
       bubblewrap: view.bubblewrap,
       libraries: view.libraries,
@@ -99,10 +103,11 @@ export class Jail {
       uid: place.uid,
       view: inside,
       joins: place.cgroup?.joins ?? [],
+      // The first ones are overwritten by what is handed.
+      inherited: this.#inherited.filter((fd) => fd >= FIRST_FD + handed.length),
     })
     // A session of its own: Ctrl-C at a terminal stops the parent, which then drains; it does not reach the guest.
     const options = { cwd: '/', detached: true, ...(layers.has('environment') ? { env: {} } : {}) }
-    const handed = filterFd === undefined ? given : [...given, filterFd]
     const child = spawn(command, rest, { ...options, stdio: ['pipe', 'pipe', 'pipe', ...handed] })
     if (filterFd !== undefined) closeSync(filterFd)
     const oomKills = place.cgroup?.oomKills() ?? 0
