@@ -2,6 +2,7 @@
 import { z } from 'zod'
 import type { Meta } from '#api/base.ts'
 import { contract } from '#api/contract.ts'
+import { rawRoutes, type RawRoute } from '#api/raw.ts'
 import { code, page, table } from './markdown.ts'
 
 type Leaf = {
@@ -37,7 +38,32 @@ export function proceduresPage(): string {
       'Creates take an `Idempotency-Key` header: the same key with the same body answers the same for 24 hours, with another body `CONFLICT`. ' +
       'Errors: see [errors](errors.md).',
     ...parts,
+    '## Raw addresses',
+    'Bytes as they are: each is served at this address only.',
+    ...rawRoutes.map(rawRoute),
   )
+}
+
+function rawRoute(route: RawRoute): string {
+  const query = route.query.map(({ name }) => name)
+  const cli = route.cli.startsWith('none') ? route.cli : code(`ccp ${route.cli}`)
+  const facts = [
+    `- REST: ${code(`${route.method} ${route.path}${query.length === 0 ? '' : `?${query.join('=&')}=`}`)}`,
+    `- Command: ${cli}`,
+    `- Least role: ${route.leastRole}`,
+    `- Rate limit: ${code(route.limit)}`,
+  ]
+  return [
+    `### ${route.operationId}`,
+    `${route.summary}.`,
+    facts.join('\n'),
+    ...route.about,
+    `Body: ${route.body}. Answer: ${route.answer.about}.`,
+    table(
+      ['Status', 'Means'],
+      route.statuses.map(([status, about]) => [String(status), about]),
+    ),
+  ].join('\n\n')
 }
 
 function* leaves(at: unknown, path: string[]): Generator<[string, Leaf]> {

@@ -7,6 +7,7 @@ import type { ServerResponse } from 'node:http'
 import { OpenAPIGenerator } from '@orpc/openapi'
 import { ZodToJsonSchemaConverter } from '@orpc/zod/zod4'
 import { contract } from '#api/contract.ts'
+import { rawRoutes, type RawRoute } from '#api/raw.ts'
 import { send } from '#engine/http/answer.ts'
 import { PAGE_POLICY, sendAsset } from '#engine/http/pages.ts'
 
@@ -64,5 +65,41 @@ async function openApi(version: string): Promise<string> {
     },
     security: [{ apiKey: [] }, { bearer: [] }],
   })
-  return JSON.stringify(document)
+  const paths = { ...document.paths }
+  for (const route of rawRoutes)
+    paths[route.path] = { ...paths[route.path], [route.method.toLowerCase()]: rawOperation(route) }
+  return JSON.stringify({ ...document, paths })
+}
+
+/** As OpenAPI has it. */
+function rawOperation(route: RawRoute): object {
+  const parameter = (where: 'path' | 'query', name: string, description?: string): object => ({
+    in: where,
+    name,
+    required: true,
+    schema: { type: 'string' },
+    ...(description === undefined ? {} : { description }),
+  })
+  const bytes = { schema: { type: 'string', format: 'binary' } }
+  const answer = route.answer.type === 'application/json' ? { schema: { type: 'object' } } : bytes
+  return {
+    operationId: route.operationId,
+    tags: [route.tag],
+    summary: route.summary,
+    description: route.about.join('\n\n'),
+    parameters: [
+      ...[...route.path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => parameter('path', name)),
+      ...route.query.map(({ name, about }) => parameter('query', name, about)),
+    ],
+    requestBody: {
+      description: route.body,
+      content: { 'application/octet-stream': bytes },
+    },
+    responses: {
+      200: { description: route.answer.about, content: { [route.answer.type]: answer } },
+      ...Object.fromEntries(
+        route.statuses.map(([status, description]) => [status, { description }]),
+      ),
+    },
+  }
 }

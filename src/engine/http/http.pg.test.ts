@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import { connect as dial, type Socket } from 'node:net'
 import { test } from 'node:test'
 import { contract } from '#api/contract.ts'
+import { rawRoutes } from '#api/raw.ts'
 import { BODY_MAX } from '#engine/http/body.ts'
 import { createListener } from '#engine/http/serve.ts'
 import { listenHttp } from '#engine/http/listen.ts'
@@ -210,7 +211,7 @@ test('AC-3 pages load nothing inline and nothing from elsewhere', async (t) => {
   }
 })
 
-test('D51 the OpenAPI 3.1 document names every procedure by its own name', async (t) => {
+test('D51 the OpenAPI 3.1 document names every procedure and raw address by its own name', async (t) => {
   const world = await makeWorld(t)
   const document = (await json(await world.fetch('/openapi.json'))) as {
     openapi: string
@@ -237,6 +238,7 @@ test('D51 the OpenAPI 3.1 document names every procedure by its own name', async
     for (const [key, next] of Object.entries(part)) walk(next, [...path, key])
   }
   walk(contract, [])
+  names.push(...rawRoutes.map(({ operationId }) => operationId))
   assert.deepEqual(operations.map((one) => one.operationId).toSorted(), names.toSorted())
   assert.ok(names.includes('compute.nodes.enroll'))
   for (const one of operations) {
