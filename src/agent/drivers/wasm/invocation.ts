@@ -3,7 +3,7 @@
 // Invariants
 // 1. One result is said, last, unless the stream ended first: then the run is cancelled and nobody hears of it.
 // 2. What fails on this node is a `fault`, never told as the guest's doing.
-import type { Clock } from '#lib/clock.ts'
+import type { Cancel, Clock } from '#lib/clock.ts'
 import { AppError, messageOf } from '#lib/error.ts'
 import { parseAs } from '#protocol/codec.ts'
 import type { FramedStream } from '#protocol/framed-stream.ts'
@@ -24,6 +24,9 @@ const STDIN_WHOLE_MAX = 256 * 1024
 const STDIN_SOON_MS = 5
 /** How long another transfer of the same artifact is waited for; the engine waits a little longer for our word. */
 const ARRIVAL_WAIT_MS = 10_000
+/** How long a small piece of output waits for company. */
+const GATHERED_MS = 1
+const GATHERED_BYTES_MAX = 16 * 1024
 const TRAP_CHARS_MAX = 16 * 1024
 const REASON_CHARS_MAX = 1024
 
@@ -46,12 +49,17 @@ class Invocation {
   readonly #stream: FramedStream
   readonly #gone = new AbortController()
   #drained: Promise<void> | undefined
+  /** Set while what is said waits for more of it. */
+  #uncork: Cancel | undefined
+  #over = false
 
   constructor(deps: InvocationDeps, header: InvokeHeader, stream: FramedStream) {
     this.#deps = deps
     this.#header = header
     this.#stream = stream
-    stream.stream.on('close', () => this.#gone.abort(new Error('the caller is gone')))
+    stream.stream.on('close', () => {
+      if (!this.#over) this.#gone.abort(new Error('the caller is gone'))
+    })
   }
 
   async serve(): Promise<void> {
@@ -62,6 +70,8 @@ class Invocation {
     } catch (error) {
       result = fault(messageOf(error))
     }
+    this.#over = true
+    this.#uncork?.()
     try {
       await this.#say(result)
       await this.#end()
@@ -180,6 +190,7 @@ class Invocation {
 
   /** A promise while the line has no room; undefined when it has. */
   #output(t: 'stdout' | 'stderr', bytes: Uint8Array): Promise<void> | undefined {
+    this.#gather(bytes.length)
     if (this.#stream.send({ t, bytes } satisfies FromInvocation)) return undefined
     const drained = (this.#drained ??= this.#stream.drained().finally(() => {
       this.#drained = undefined
@@ -187,6 +198,21 @@ class Invocation {
     // A lost line is heard by `close` too.
     drained.catch(() => undefined)
     return drained
+  }
+
+  /** Small pieces leave together, and the last of them with the result: what a turn on the line costs is not its bytes. */
+  #gather(bytes: number): void {
+    const { stream } = this.#stream
+    if (bytes >= GATHERED_BYTES_MAX) return this.#uncork?.()
+    if (this.#uncork !== undefined) return
+    stream.cork()
+    const cancel = this.#deps.clock.after(GATHERED_MS, () => this.#uncork?.())
+    this.#uncork = () => {
+      this.#uncork = undefined
+      cancel()
+      // Within this turn of the loop what follows comes along.
+      process.nextTick(() => stream.uncork())
+    }
   }
 
   async #hear(): Promise<ToInvocation | undefined> {
