@@ -8,6 +8,7 @@ import { OpenAPIGenerator } from '@orpc/openapi'
 import { ZodToJsonSchemaConverter } from '@orpc/zod/zod4'
 import { contract } from '#api/contract.ts'
 import { rawRoutes, type RawRoute } from '#api/raw.ts'
+import { statusOf } from '#lib/error.ts'
 import { send } from '#engine/http/answer.ts'
 import { PAGE_POLICY, sendAsset } from '#engine/http/pages.ts'
 
@@ -71,6 +72,11 @@ async function openApi(version: string): Promise<string> {
   return JSON.stringify({ ...document, paths })
 }
 
+/** Every code has its status at every address (D52). */
+const refusals = Object.entries(statusOf).map(
+  ([code, status]) => [status, `${code}, as everywhere`] as const,
+)
+
 /** As OpenAPI has it. */
 function rawOperation(route: RawRoute): object {
   const parameter = (where: 'path' | 'query', name: string, description?: string): object => ({
@@ -98,7 +104,7 @@ function rawOperation(route: RawRoute): object {
     responses: {
       200: { description: route.answer.about, content: { [route.answer.type]: answer } },
       ...Object.fromEntries(
-        route.statuses.map(([status, description]) => [status, { description }]),
+        [...refusals, ...route.statuses].map(([status, description]) => [status, { description }]),
       ),
     },
   }
