@@ -20,6 +20,20 @@ test('ids sort by time, carry their prefix and do not repeat', () => {
   assert.equal(many.size, 1_000)
 })
 
+test('systemRandom gives what is asked for, never the same twice, and keeps none of it', () => {
+  const seen = new Set<string>()
+  for (let round = 0; round < 2_000; round++) {
+    const size = 8 + (round % 40)
+    const bytes = systemRandom.bytes(size)
+    assert.equal(bytes.length, size)
+    assert.equal(bytes.byteLength, bytes.buffer.byteLength)
+    seen.add(Buffer.from(bytes.subarray(0, 8)).toString('hex'))
+  }
+  assert.equal(seen.size, 2_000)
+  for (const size of [0, 1, 511, 512, 513, 4096, 100_000])
+    assert.equal(systemRandom.bytes(size).length, size)
+})
+
 test('a seed gives the same chance for ever', () => {
   const draw = (seed: number): number[] => {
     const random = seededRandom(seed)

@@ -7,10 +7,11 @@
 // 2. Depth and the number of items are bounded before anything is built: nesting cannot exhaust the stack, and a count
 //    that the remaining bytes cannot hold is refused at its head.
 // 3. No key named `__proto__` gets through: assigning it would give an object another prototype.
-import { Tokenizer, Type, decode as decodeCbor, encode as encodeCbor } from 'cborg'
+import { Tokenizer, Type, decode as decodeCbor } from 'cborg'
 import type { DecodeOptions } from 'cborg'
 import type { z } from 'zod'
 import { AppError, messageOf } from '#lib/error.ts'
+import { writeCbor } from '#protocol/cbor-writer.ts'
 
 /** Nesting of arrays and maps: the deepest message of ours has 6. */
 export const DEPTH_MAX = 24
@@ -26,11 +27,11 @@ const OPTIONS = {
   rejectDuplicateMapKeys: true,
 }
 
-/** Properties that are `undefined` are left out. Throws on what has no CBOR form: a programmer's error. */
-export const encode = (value: unknown): Buffer => {
-  const bytes = encodeCbor(value, { ignoreUndefinedProperties: true })
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-}
+/**
+ * Properties that are `undefined` are left out. `before` bytes are left free in front, for the caller to fill. Throws on
+ * what has no CBOR form: a programmer's error.
+ */
+export const encode = (value: unknown, before = 0): Buffer => writeCbor(value, before)
 
 /** One value, and nothing after it. Byte strings are copies, as Uint8Array. */
 export function decode(bytes: Uint8Array): unknown {

@@ -192,11 +192,10 @@ const ROOM_MIN = 256
 
 /** `u32 length | CBOR`; throws TOO_LARGE above `limit`. */
 export function frame(message: unknown, limit: number): Buffer {
-  const body = encode(message)
-  if (body.length > limit) throw tooLarge(body.length, limit)
-  const bytes = Buffer.allocUnsafe(LENGTH_BYTES + body.length)
-  bytes.writeUInt32BE(body.length)
-  bytes.set(body, LENGTH_BYTES)
+  const bytes = encode(message, LENGTH_BYTES)
+  const size = bytes.length - LENGTH_BYTES
+  if (size > limit) throw tooLarge(size, limit)
+  bytes.writeUInt32BE(size)
   return bytes
 }
 
