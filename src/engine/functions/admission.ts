@@ -19,10 +19,8 @@ import type { Ticks } from '#engine/functions/known.ts'
 import { OrgTurns } from '#engine/functions/org-turns.ts'
 import type { Given, SlotKeeper } from '#engine/functions/slot-keeper.ts'
 import type { Slot, SlotTable } from '#engine/functions/slot-table.ts'
-import { type Queue, type Waiter, Waiting } from '#engine/functions/waiting.ts'
+import { HUNGRY_AFTER_MS, type Queue, type Waiter, Waiting } from '#engine/functions/waiting.ts'
 
-/** A busy unit that may be free this soon is waited for: a booking and a cold child cost more. */
-const GROW_AFTER_MS = 50
 /** Room may appear without a word here, by another engine or an expiry: looked for this often (PL-4). */
 const LOOK_AGAIN_MS = 500
 /** Looks of one version that others' changes cause are this far apart. */
@@ -158,10 +156,8 @@ export class Admission {
   #handOver(queue: Queue<Admitted>): void {
     for (const waiter of queue.waiters) {
       const taken = this.#take(queue.known, waiter.exclude)
-      if (taken) {
-        queue.servedAt = this.#deps.clock.monotonic()
-        waiter.settle(taken)
-      } else if (waiter.exclude.size === 0) return
+      if (taken) waiter.settle(taken)
+      else if (waiter.exclude.size === 0) return
     }
   }
 
@@ -213,7 +209,7 @@ export class Admission {
     if (!head) return 0
     const busy = this.#hasUnits(known, head)
     const waited = clock.monotonic() - head.since
-    if (busy && waited < GROW_AFTER_MS && waited < head.waitMs) return GROW_AFTER_MS - waited
+    if (busy && waited < HUNGRY_AFTER_MS && waited < head.waitMs) return HUNGRY_AFTER_MS - waited
     if (await this.#grow(queue, head)) return 0
     const readAt = this.#deps.ticks.now
     const nodes = await placementNodes(db, known.fn.orgId)
@@ -249,15 +245,17 @@ export class Admission {
 
   /** New units, kept for the next round, which hands them to whoever is first. More at once when many wait for long. */
   async #grow(queue: Queue<Admitted>, head: Waits): Promise<boolean> {
-    const { metrics, table } = this.#deps
+    const { clock, metrics, table } = this.#deps
     const { known } = queue
     const exclude = head.exclude.union(this.#waiting.barred(queue))
     const unitsMax = Math.max(1, Math.min(table.unitsOf(known.fn.versionId), queue.waiters.size))
     const grown = await this.#bookings.run(known.fn.orgId, () =>
       this.#keeper.grow(known, { exclude, unitsMax }),
     )
-    if (grown) metrics.placements.inc({ outcome: 'placed' })
-    return grown
+    if (!grown) return false
+    queue.gainedAt = clock.monotonic()
+    metrics.placements.inc({ outcome: 'placed' })
+    return true
   }
 
   /** No room: idle units of other versions give way, the longest idle first, on one node where that is enough. */

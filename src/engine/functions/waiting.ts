@@ -7,6 +7,9 @@ import type { Catalog, KnownFunction } from '#engine/functions/catalog.ts'
 import { Signal } from '#engine/functions/signal.ts'
 import type { Slot, SlotTable } from '#engine/functions/slot-table.ts'
 
+/** A busy unit that may be free this soon is waited for: a booking and a cold child cost more. */
+export const HUNGRY_AFTER_MS = 50
+
 export type Waiter<Settled> = {
   /** Nodes that failed this invocation. */
   exclude: ReadonlySet<string>
@@ -27,13 +30,13 @@ export class Queue<Settled> {
   again = false
   /** Nodes that are full, and whose room it waits for. */
   claims: ReadonlySet<string> = new Set()
-  /** When one of them was last served; monotonic. */
-  servedAt: number
+  /** When the version last got more room, or the first of them came; monotonic. */
+  gainedAt: number
 
   constructor(known: KnownFunction, clock: Clock) {
     this.known = known
     this.changed = new Signal(clock)
-    this.servedAt = clock.monotonic()
+    this.gainedAt = clock.monotonic()
   }
 
   get head(): Waiter<Settled> | undefined {
@@ -120,11 +123,12 @@ export class Waiting<Settled> {
     return claims
   }
 
-  #claim({ known, head, servedAt }: Queue<Settled>, nodeRecordId: string): Claim {
+  #claim({ known, head, gainedAt }: Queue<Settled>, nodeRecordId: string): Claim {
     const { orgId, versionId } = known.fn
     const now = this.#deps.clock.monotonic()
-    const unservedMs = now - Math.max(servedAt, head?.since ?? now)
-    return { orgId, versionId, unservedMs, unit: this.#share(nodeRecordId, known.work) }
+    const isHungry = head !== undefined && now - head.since >= HUNGRY_AFTER_MS
+    const hungryMs = isHungry ? now - gainedAt : 0
+    return { orgId, versionId, hungryMs, unit: this.#share(nodeRecordId, known.work) }
   }
 
   #held(nodeRecordId: string): Holding[] {
