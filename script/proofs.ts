@@ -12,7 +12,7 @@ const range = (from: number, to: number): string[] =>
 
 const REQUIREMENTS =
   'ND-1 ND-2 ND-3 ND-4 ND-5 ND-8 ND-9 ND-10 ND-12 ND-13 ND-16 ND-19 ND-27 ND-30 PL-1 PL-2 PL-3 PL-6 ' +
-  'FN-1 FN-2 FN-3 FN-7 AC-1 AC-2 AC-3 AC-4 AC-5 CP-9 CP-10 OP-1 OP-2 OP-3 OP-6 OP-7'
+  'FN-1 FN-2 FN-3 FN-7 FN-9 AC-1 AC-2 AC-3 AC-4 AC-5 AC-6 CP-9 CP-10 OP-1 OP-2 OP-3 OP-6 OP-7'
 const SENTENCES = [...range(2, 62), ...range(67, 76)]
 
 /** Sentences about a screen of the console. */

@@ -30,7 +30,7 @@ export const rawRoutes: readonly RawRoute[] = [
     summary: 'Send the bytes of a component ahead of a deploy',
     about: [
       'The body is the .wasm file itself, up to 64 MiB, with `content-type: application/octet-stream`. It is streamed to the store; two are taken at a time, others wait 10 seconds for their turn.',
-      'Then `deploy` with `componentSha256` in place of `component`. Bytes that no deploy names are dropped after 24 hours. A hash is no right: only the organization that sent the bytes, or has a version of them, deploys them.',
+      'Then `deploy` with `componentSha256` in place of `component`. Bytes that no deploy names are dropped after 24 hours, and beyond the newest 32 of the organization. A hash is no right: only the organization that sent the bytes, or has a version of them, deploys them.',
     ],
     leastRole: 'member',
     limit: 'deploy',
@@ -44,7 +44,7 @@ export const rawRoutes: readonly RawRoute[] = [
     statuses: [
       [400, 'No WASM binary, another content type, or too slow'],
       [413, 'More than 64 MiB'],
-      [429, 'Too many a minute, or 32 that were never deployed'],
+      [429, 'Too many a minute'],
       [503, 'Two are being sent already: `Retry-After` says when to come back'],
     ],
   },

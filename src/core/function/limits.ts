@@ -14,7 +14,7 @@ export const UPLOAD_BYTES_MAX = 64 * 1024 * 1024
 export const UPLOADS_AT_ONCE = 2
 /** Bytes sent ahead that no version uses are dropped after this. */
 export const UPLOAD_KEPT_MS = 86_400_000
-/** Of one org, not deployed yet: at most 2 GiB of bytes that nothing uses. */
+/** Uploads of one org that no version uses: at most 2 GiB of bytes; the newest stay. */
 export const UPLOADS_KEPT_MAX = 32
 /** AC-6: an org's invocations under way or waiting at one engine, unless its quota says otherwise. */
 export const INVOCATIONS_AT_ONCE = 1_000

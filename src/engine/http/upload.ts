@@ -6,12 +6,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { orgInput } from '#api/base.ts'
 import { deploy as contract } from '#api/functions.ts'
-import { UPLOAD_BYTES_MAX, UPLOADS_KEPT_MAX } from '#core/function/limits.ts'
+import { UPLOAD_BYTES_MAX } from '#core/function/limits.ts'
 import { formatBytes } from '#lib/bytes.ts'
 import type { Cancel, Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { transaction } from '#store/connect.ts'
-import { countUploads, saveUpload } from '#store/functions/uploads.ts'
+import { saveUpload } from '#store/functions/uploads.ts'
 import { checkMagic } from '#wasm/check.ts'
 import { authorize, resolveCaller } from '#engine/caller.ts'
 import type { Engine } from '#engine/engine.ts'
@@ -52,7 +52,6 @@ export function createUploads(): Uploads {
       if (req.method !== 'POST') return methodNotAllowed(res, 'POST')
       const orgId = await uploader(exchange, context)
       checkHead(req)
-      await checkKept(engine, orgId)
       exchange.patient()
       const gone = new AbortController()
       res.once('close', () => gone.abort(new Error('the client went away')))
@@ -93,23 +92,6 @@ function checkHead({ headers }: IncomingMessage): void {
   const declared = headers['content-length']
   if (declared !== undefined && Number(declared) > UPLOAD_BYTES_MAX)
     throw tooLarge(formatBytes(Number(declared)))
-}
-
-async function checkKept(engine: Engine, orgId: string): Promise<void> {
-  const kept = await countUploads(engine.db, orgId)
-  if (kept < UPLOADS_KEPT_MAX) return
-  throw new AppError(
-    'QUOTA_EXCEEDED',
-    `This organization has sent ${kept} components that it has not deployed; at most ${UPLOADS_KEPT_MAX} are kept`,
-    {
-      details: {
-        reason: 'UPLOADS_KEPT',
-        limit: UPLOADS_KEPT_MAX,
-        used: kept,
-        next: 'Deploy them by their hash, or wait: each is dropped 24 hours after it came',
-      },
-    },
-  )
 }
 
 async function store(

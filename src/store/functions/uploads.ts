@@ -1,5 +1,7 @@
 // Components that an org sent ahead of a deploy. The row is the org's right to deploy the bytes by their hash; the bytes
 // themselves are a component like any other, which is unused while neither a version nor an upload names it.
+import { sql } from 'kysely'
+import { UPLOADS_KEPT_MAX } from '#core/function/limits.ts'
 import type { Instant } from '#lib/clock.ts'
 import type { Store, Tx } from '#store/connect.ts'
 
@@ -7,7 +9,8 @@ export type Upload = { orgId: string; sha256: string; sizeBytes: number }
 
 /**
  * Records bytes that are in the blob store. A component that is there already counts as new: whoever removes unused bytes
- * has done so before this returns, or leaves these alone; so the caller looks for them again after it.
+ * has done so before this returns, or leaves these alone; so the caller looks for them again after it. Of an org the
+ * newest UPLOADS_KEPT_MAX stay.
  */
 export async function saveUpload(
   tx: Tx,
@@ -24,6 +27,13 @@ export async function saveUpload(
     .values({ orgId, sha256, sizeBytes, createdAt: now })
     .onConflict((conflict) => conflict.columns(['orgId', 'sha256']).doUpdateSet({ createdAt: now }))
     .execute()
+  // Refused components come again and again, each with other bytes: the older make room.
+  await sql`
+    delete from component_uploads where org_id = ${orgId} and sha256 in (
+      select sha256 from component_uploads where org_id = ${orgId}
+      order by created_at desc, sha256 offset ${UPLOADS_KEPT_MAX}
+    )
+  `.execute(tx)
 }
 
 /** The bytes' size when the org may deploy them by their hash: it sent them, or has a version of them. */
@@ -46,16 +56,6 @@ export async function deployableSize(
     .limit(1)
     .executeTakeFirst()
   return row?.sizeBytes
-}
-
-/** How many the org has sent that no deploy used yet. */
-export async function countUploads(db: Store | Tx, orgId: string): Promise<number> {
-  const { count } = await db
-    .selectFrom('componentUploads')
-    .select((eb) => eb.fn.countAll<number>().as('count'))
-    .where('orgId', '=', orgId)
-    .executeTakeFirstOrThrow()
-  return Number(count)
 }
 
 /** The bytes became a version, which is the org's right to them from now on. */

@@ -39,7 +39,7 @@ const range = (what: string, r: { min: number; max: number; default: number }): 
 export const deploy = buildCommand<Flags, [file: string], Cli>({
   docs: docs({
     brief: 'Check, prepare and store a component under a name',
-    more: 'The bytes are checked here, while you are still looking at the file, and again by the engine.\nDeploying a name again makes its next version; what runs goes on with the old bytes.',
+    more: 'The bytes are checked here, while you are still looking at the file, and again by the engine.\nA file over 8 MiB is sent ahead and deployed by its hash.\nDeploying a name again makes its next version; what runs goes on with the old bytes.',
     examples: [
       'ccp functions deploy word-count.wasm',
       'ccp functions deploy build/app.wasm --name resize-thumbnails --mem-mb 256 --allow-community',
