@@ -34,6 +34,7 @@ import { releaseKeysOfEngine } from '#store/idempotency.ts'
 import { openKeyring } from '#store/keyring.ts'
 import { migrate } from '#store/migrate.ts'
 import { Listener } from '#store/notify.ts'
+import { Preparer } from '#wasm/preparer.ts'
 import {
   engineIdOf,
   lockStateFolder,
@@ -144,7 +145,10 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
     },
   })
   undo.push(() => gateway.stop())
-  const invoker = createInvoker({ id, db, blobs, clock, random, log, metrics, gateway })
+  const preparer = jailedPreparer(log)
+  undo.push(() => preparer.close())
+  const prepare = preparer.prepare.bind(preparer)
+  const invoker = createInvoker({ id, db, blobs, clock, random, log, metrics, gateway, prepare })
   hearChanges(target, invoker, { log, undo })
   const rateLimit = new RateLimit(limitsOf(config), clock)
   const claims = new Map<string, number>()
@@ -172,6 +176,21 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
   }
   process.stdout.write(`${JSON.stringify(ready)}\n`)
 }
+
+/** Components are a stranger's bytes: they are read in the jail, as much of it as this machine and user give. */
+const jailedPreparer = (log: Logger): Preparer =>
+  new Preparer({
+    clock,
+    node: process.execPath,
+    onOpen(notes) {
+      if (notes.length === 0) return
+      const names = notes.map(({ name }) => name).join(', ')
+      log.info(
+        { missing: notes },
+        `components are prepared without ${names} (docs/concepts/trust.md)`,
+      )
+    },
+  })
 
 /** What other engines change is told to whoever remembers it. */
 function hearChanges(

@@ -1,7 +1,7 @@
 // From a submitted binary to an artifact that a runner loads: done once, at deploy, in a disposable child.
 import { realpathSync } from 'node:fs'
 import { dirname, sep } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 import { systemClock, type Clock } from '#lib/clock.ts'
 import { AppError, messageOf } from '#lib/error.ts'
 import { ARTIFACT_BYTES_MAX } from '#wasm/artifact.ts'
@@ -13,6 +13,7 @@ import {
   type PrepareResult,
   UP,
 } from '#wasm/child/frames.ts'
+import type { Jail } from '#wasm/jail/jail.ts'
 import {
   type ChildEnd,
   describeEnd,
@@ -29,6 +30,8 @@ export type PrepareOptions = {
   /** Path of the Node binary. */
   node?: string
   clock?: Clock
+  /** Opened with `preparerView`; without it the child has the bare jail. */
+  jail?: Jail
 }
 
 export type PrepareOutcome =
@@ -36,7 +39,7 @@ export type PrepareOutcome =
   | { ok: false; reason: string; message: string }
 
 /** Names what made an artifact: one made by another preparer is made again. */
-export const PREPARER = 'jco-transpile-0.15.0+clutch-3'
+export const PREPARER = 'jco-transpile-0.15.0+clutch-4'
 
 /** FN-1: what the streamed upload accepts. */
 export const COMPONENT_BYTES_MAX = 64 * 1024 * 1024
@@ -50,10 +53,14 @@ const HEAP_MB = 1024
 /** The generator's own linear memory and copies of the component. */
 const DATA_BYTES = 4 * 1024 * 1024 * 1024
 
+const MIB = 1024 * 1024
+
 const FILES_MAX = 64
 
 /** The minifier has a thread for each core. */
 const TASKS_MAX = 1024
+
+const realUrl = (url: string): string => pathToFileURL(realFile(url)).href
 
 const realFile = (url: string): string => realpathSync(fileURLToPath(url))
 
@@ -66,7 +73,7 @@ function packageFolder(path: string): string {
 }
 
 /** What the child may read: the generator and the minifier with its native half. */
-function toolsOf(): { request: Omit<PrepareRequest, 'memMb'>; flags: string[] } {
+function toolsOf(): { request: Omit<PrepareRequest, 'memMb'>; folders: string[] } {
   const generatorUrl = import.meta.resolve('@bytecodealliance/jco-transpile/component')
   const minifierUrl = import.meta.resolve('oxc-minify')
   const minifier = packageFolder(realFile(minifierUrl))
@@ -76,10 +83,16 @@ function toolsOf(): { request: Omit<PrepareRequest, 'memMb'>; flags: string[] } 
     `${dirname(minifier)}${sep}@oxc-minify`,
   ]
   return {
-    request: { generatorUrl, minifierUrl },
-    // The minifier is a native addon. It sees our generator's text only after its names were checked.
-    flags: ['--allow-addons', ...folders.map((folder) => `--allow-fs-read=${folder}${sep}`)],
+    // Where the files really are: a way through symbolic links is no way inside a jail.
+    request: { generatorUrl: realUrl(generatorUrl), minifierUrl: realUrl(minifierUrl) },
+    folders,
   }
+}
+
+/** What a jail for preparing shows of the machine. */
+export function preparerView(): { folders: string[]; loads: string[] } {
+  const { request, folders } = toolsOf()
+  return { folders, loads: [request.minifierUrl] }
 }
 
 const failed = (reason: string, message: string): PrepareOutcome => ({ ok: false, reason, message })
@@ -114,7 +127,7 @@ export async function prepare(bytes: Uint8Array, options: PrepareOptions): Promi
   const early = refusedEarly(bytes)
   if (early !== undefined) return early
   const { memMb, deadlineMs = DEADLINE_MS, node = process.execPath, clock = systemClock } = options
-  const { request, flags } = toolsOf()
+  const { request, folders } = toolsOf()
   let result: PrepareResult | undefined
   let artifact: Uint8Array | undefined
   const onFrame = ({ kind, payload }: Frame): void => {
@@ -126,7 +139,10 @@ export async function prepare(bytes: Uint8Array, options: PrepareOptions): Promi
     node,
     entry: '#wasm/prepare-child.ts',
     heapMb: HEAP_MB,
-    flags,
+    // The minifier is a native addon. It sees our generator's text only after its names were checked.
+    flags: ['--allow-addons', ...folders.map((folder) => `--allow-fs-read=${folder}${sep}`)],
+    ...(options.jail === undefined ? {} : { jail: options.jail }),
+    share: { memMb: DATA_BYTES / MIB },
     frameBytesMax: ARTIFACT_BYTES_MAX,
     limits: {
       dataBytes: DATA_BYTES,

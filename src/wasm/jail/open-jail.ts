@@ -30,6 +30,8 @@ export type JailOptions = {
   uids?: UidRange
   /** Folders that every child may read; absolute, without symbolic links. */
   folders?: readonly string[]
+  /** URLs of modules in those folders, for the native libraries that they need. */
+  loads?: readonly string[]
   /** Layers to leave out, in tests: what each of them holds is seen when it is gone. */
   without?: ReadonlySet<Layer>
 }
@@ -77,7 +79,12 @@ type Means = {
   notes: Note[]
 }
 
-async function gather({ node, folders = [], uids = UID_RANGE }: JailOptions): Promise<Means> {
+async function gather({
+  node,
+  folders = [],
+  loads = [],
+  uids = UID_RANGE,
+}: JailOptions): Promise<Means> {
   const privileged = process.getuid?.() === 0
   const owner = ownerOf(process.pid)
   const notes: Note[] = []
@@ -93,7 +100,7 @@ async function gather({ node, folders = [], uids = UID_RANGE }: JailOptions): Pr
   if (!privileged) notes.push({ name: 'own-uid', why: 'only root gives its children other uids' })
   let view: OpenView | undefined
   try {
-    if (hasBubblewrap()) view = await openView(node, folders)
+    if (hasBubblewrap()) view = await openView(node, { folders, loads })
     else notes.push({ name: 'bubblewrap', why: `there is no ${BUBBLEWRAP}` })
   } catch (error) {
     notes.push({ name: 'bubblewrap', why: messageOf(error) })

@@ -3,21 +3,32 @@ import { execFile } from 'node:child_process'
 import { closeSync, existsSync, openSync, realpathSync } from 'node:fs'
 import { NODE_INSIDE } from '#wasm/jail/command.ts'
 
+export type Shown = {
+  /** Absolute and real, seen inside under the same path. */
+  folders: readonly string[]
+  /** URLs of modules that children load: their native libraries are shown too. */
+  loads: readonly string[]
+}
+
 export const BUBBLEWRAP = '/usr/bin/bwrap'
 
 export const hasBubblewrap = (): boolean => existsSync(BUBBLEWRAP)
 
-/** Prints the shared objects of this very binary, as the loader named them. */
-const ASK = `process.report.excludeNetwork = true
+/** Prints the shared objects of this very binary and of what it loads, as the loader named them. */
+const ask = (loads: readonly string[]): string => `process.report.excludeNetwork = true
+for (const url of ${JSON.stringify(loads)}) await import(url)
 console.log(JSON.stringify(process.report.getReport().sharedObjects))`
 
 /** [path outside, path inside] of each library; the kernel's own has no file. */
-function librariesOf(node: string): Promise<[string, string][]> {
+function librariesOf(node: string, { folders, loads }: Shown): Promise<[string, string][]> {
   return new Promise((resolve, reject) => {
-    execFile(node, ['-e', ASK], { env: {}, cwd: '/' }, (error, stdout) => {
+    const args = ['--no-warnings', '--input-type=module', '-e', ask(loads)]
+    execFile(node, args, { env: {}, cwd: '/' }, (error, stdout) => {
       if (error !== null) return reject(error)
       const found = JSON.parse(stdout) as string[]
-      const files = found.filter((path) => path.startsWith('/'))
+      const files = found.filter(
+        (path) => path.startsWith('/') && !folders.some((folder) => path.startsWith(`${folder}/`)),
+      )
       resolve(files.map((path) => [realpathSync(path), path]))
     })
   })
@@ -31,16 +42,15 @@ export type OpenView = {
   close(): void
 }
 
-/** `folders`: absolute and real, seen inside under the same path. */
-export async function openView(node: string, folders: readonly string[]): Promise<OpenView> {
-  const libraries = await librariesOf(node)
+export async function openView(node: string, shown: Shown): Promise<OpenView> {
+  const libraries = await librariesOf(node, shown)
   const files: OpenView['files'] = []
   const close = (): void => {
     for (const { fd } of files.splice(0)) closeSync(fd)
   }
   try {
     files.push({ fd: openSync(node, 'r'), inside: NODE_INSIDE })
-    for (const folder of folders) files.push({ fd: openSync(folder, 'r'), inside: folder })
+    for (const folder of shown.folders) files.push({ fd: openSync(folder, 'r'), inside: folder })
   } catch (error) {
     close()
     throw error
