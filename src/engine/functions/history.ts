@@ -22,11 +22,16 @@ export class History {
   }
 
   add(row: InvocationRow): void {
-    if (this.#rows.length >= KEPT_MAX) {
-      this.#rows.shift()
-      this.#dropped++
-    }
-    this.#rows.push({ ...row, error: row.error?.slice(0, ERROR_MAX).replaceAll('\0', '') ?? null })
+    if (this.#rows.length >= KEPT_MAX) this.#drop()
+    // What a guest or a node says is any text; the store refuses NUL and halves of characters.
+    if (row.error !== null)
+      row.error = row.error.slice(0, ERROR_MAX).replaceAll('\0', '').toWellFormed()
+    this.#rows.push(row)
+  }
+
+  /** The oldest tenth: one by one each would move all the others. */
+  #drop(): void {
+    this.#dropped += this.#rows.splice(0, KEPT_MAX / 10).length
   }
 
   /** Writes all that was added; returns how many. When the store is away they are kept for the next time. */

@@ -6,7 +6,7 @@ import { systemClock } from '#lib/clock.ts'
 import { silentLogger } from '#lib/log.ts'
 import { connect } from '#store/connect.ts'
 import { testDatabase } from '#store/test-database.ts'
-import type { InvocationRow } from '#store/functions/invocations.ts'
+import { insertInvocations, type InvocationRow } from '#store/functions/invocations.ts'
 import { History } from '#engine/functions/history.ts'
 import { historyLoop } from '#engine/loops/history.ts'
 import { slotsLoop } from '#engine/loops/slots.ts'
@@ -75,7 +75,9 @@ test('FN-7 while the store is away the history waits, and the status of its loop
   // The one call that the history makes, at whichever store is there.
   const proxied = new Proxy(db, {
     get: (_, name) =>
-      name === 'insertInto' ? store.insertInto.bind(store) : assert.fail(`${String(name)} is new`),
+      name === 'getExecutor'
+        ? store.getExecutor.bind(store)
+        : assert.fail(`${String(name)} is new`),
   })
   const history = new History({ db: proxied, log: silentLogger })
   history.add(row('inv_1'))
@@ -116,4 +118,35 @@ test('ND-22 the slots loop passes at once and every five seconds', async (t) => 
   await clock.advance(5_000)
   assert.equal(loop.status.passes, 2)
   assert.deepEqual(loop.status.last, { slots: 0 })
+})
+
+test('FN-7 rows arrive as they are, whatever a guest’s error says; a batch that is sent twice is there once', async (t) => {
+  const db = await testDatabase(t)
+  const full = row('inv_1', {
+    nodeId: 'n1',
+    nodeName: 'node-a1',
+    trustTier: 'secure',
+    startedAt: new Date('2026-01-02T03:04:05.678Z'),
+    ok: false,
+    exitCode: 255,
+    reason: 'trap',
+    error: `"quoted" \\u0000 \n {[;']} é 🚀`,
+    memPeakMb: 7,
+    fuelUsed: Number.MAX_SAFE_INTEGER,
+    stdoutBytes: 1,
+    stderrBytes: 2,
+  })
+  await insertInvocations(db, [full, row('inv_2')])
+  await insertInvocations(db, [full, row('inv_2')])
+  const rows = await db.selectFrom('invocations').selectAll().orderBy('id').execute()
+  assert.deepEqual(rows, [full, row('inv_2')])
+  const history = new History({ db, log: silentLogger })
+  history.add(row('inv_3', { error: `a\0b \ud800 ${'x'.repeat(5_000)}` }))
+  assert.equal(await history.flush(), 1)
+  const [odd] = await db
+    .selectFrom('invocations')
+    .select('error')
+    .where('id', '=', 'inv_3')
+    .execute()
+  assert.match(odd?.error ?? '', /^ab \ufffd x{1900,2000}$/)
 })
