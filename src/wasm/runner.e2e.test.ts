@@ -211,6 +211,32 @@ test('FN-4 a loop is killed at its cap, and its runner is dead and says so', asy
   })
 })
 
+test('FN-3 a guest that burns its fuel ends for it, and its runner serves the next', async () => {
+  const counts = preview1(
+    ['args_sizes_get'],
+    `(local $n i32)
+     (drop (call $args_sizes_get (i32.const 16) (i32.const 20)))
+     (if (i32.gt_u (i32.load (i32.const 16)) (i32.const 1)) (then (loop $for_ever (br $for_ever))))
+     (local.set $n (i32.const 1000))
+     (loop $l (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))`,
+  )
+  await withRunner(await prepared(counts), async (runner) => {
+    const first = await run(runner, { fuelMax: 1_000_000 })
+    assert.equal(first.outcome.kind, 'exited')
+    const { fuelUsed } = first.outcome
+    assert.ok(fuelUsed !== null && fuelUsed > 1000 && fuelUsed < 100_000, `${fuelUsed}`)
+    const spun = await run(runner, { args: ['spin'], fuelMax: 1_000_000 })
+    assert.equal(spun.outcome.kind, 'fuel')
+    assert.match(spun.outcome.kind === 'fuel' ? spun.outcome.message : '', /fuel .*main/)
+    assert.ok((spun.outcome.fuelUsed ?? 0) >= 1_000_000)
+    assert.equal(runner.state, 'idle')
+    const again = await run(runner)
+    assert.deepEqual([again.outcome.kind, again.outcome.fuelUsed], ['exited', fuelUsed])
+    assert.equal((await run(runner, { fuelMax: fuelUsed })).outcome.kind, 'exited')
+    assert.equal((await run(runner, { fuelMax: 10 })).outcome.kind, 'fuel')
+  })
+})
+
 test('FN-4 a sleeping guest is killed at its cap too, and so is a start function that loops', async () => {
   const sleeper = preview1(
     ['poll_oneoff'],
