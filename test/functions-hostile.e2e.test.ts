@@ -78,10 +78,11 @@ test(`FN-2 ${CASES} mutated binaries deployed: a clear refusal, or a function th
     await parse(component('i32.const 0', '', '', '(memory 1)')),
     await parse(preview1(['proc_exit', 'args_get'], '(call $proc_exit (i32.const 3))')),
   ]
-  // The large one takes longer to prepare: one in eight.
-  const cases = Array.from({ length: CASES }, (_, i) =>
-    mutated(i % 8 === 0 ? probe : (small[i % 2] ?? probe), random),
-  )
+  // The first three are sound. The large one takes longer to prepare: one in sixteen.
+  const cases = Array.from({ length: CASES }, (_, i) => {
+    const source = i % 16 === 0 ? probe : (small[i % 2] ?? probe)
+    return i < 3 ? source : mutated(source, random)
+  })
   const ends = new Map<string, number>()
   const queue = cases.entries()
   const worker = async (): Promise<void> => {
@@ -95,7 +96,7 @@ test(`FN-2 ${CASES} mutated binaries deployed: a clear refusal, or a function th
   }
   await Promise.all(Array.from({ length: WORKERS }, worker))
   t.diagnostic(JSON.stringify(Object.fromEntries(ends)))
-  assert.ok((ends.get('accepted') ?? 0) > 0 && ends.size > 3)
+  assert.ok((ends.get('accepted') ?? 0) >= 3 && ends.size > 3)
   await assertUntouched()
   const { functions } = await compute.functions.list({ orgId })
   assert.deepEqual(

@@ -22,7 +22,7 @@ const MEM_MB = 64
 const STDOUT_MAX = 1024 * 1024
 const MIB = 1024 * 1024
 const seed = Number(process.env['CLUTCH_SEED'] ?? randomInt(2 ** 31))
-const CASES = process.env['CLUTCH_SOAK'] === undefined ? 12 : 200
+const CASES = process.env['CLUTCH_SOAK'] === undefined ? 8 : 200
 
 const EXAMPLES = join(import.meta.dirname, '../../examples')
 const TWINS = join(import.meta.dirname, 'fixtures/toolchains')
@@ -92,7 +92,7 @@ const NOTHING: Input = { args: [], env: {}, stdin: new Uint8Array(0) }
 const inputs: readonly Input[] = [
   NOTHING,
   { ...NOTHING, args: [''], env: { T_EMPTY: '' } },
-  ...[0, 1, 2, 127, 128, 137, 255].map((code) => ({ ...NOTHING, args: [`exit=${code}`] })),
+  ...[1, 137, 255].map((code) => ({ ...NOTHING, args: [`exit=${code}`] })),
   { ...NOTHING, stdin: Buffer.alloc(65_536, 'a line of text\n') },
   { ...NOTHING, stdin: random.bytes(65_537), args: ['ü', '漢字', '🦊', 'exit=9'] },
   { ...NOTHING, stdin: random.bytes(MIB) },
