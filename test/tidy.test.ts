@@ -34,7 +34,7 @@ const outside: Record<string, string> = {
   store:
     'node:crypto node:fs node:fs/promises node:path node:os node:url node:util node:sqlite node:child_process node:events node:stream node:stream/promises node:module node:net kysely kysely/migration pg zod @peculiar/x509 reflect-metadata',
   engine:
-    'node:url node:http node:crypto node:stream node:net node:fs node:fs/promises node:path node:events node:module zod @orpc/contract @orpc/server @orpc/server/node @orpc/openapi @orpc/openapi/node @orpc/zod/zod4 better-auth better-auth/node better-auth/plugins better-auth/plugins/access better-auth/plugins/organization/access better-auth/api better-auth/adapters/kysely-adapter @better-auth/api-key @better-auth/core prom-client',
+    'node:url node:http node:crypto node:stream node:net node:fs node:fs/promises node:path node:events node:module zod @orpc/contract @orpc/server @orpc/server/plugins @orpc/server/standard @orpc/openapi @orpc/openapi/standard @orpc/zod/zod4 better-auth better-auth/node better-auth/plugins better-auth/plugins/access better-auth/plugins/organization/access better-auth/api better-auth/adapters/kysely-adapter @better-auth/api-key @better-auth/core prom-client',
   agent:
     'node:util node:fs node:fs/promises node:path node:os node:util node:crypto node:child_process node:sqlite node:stream node:events zod',
   cli: 'node:fs node:fs/promises node:path node:os node:util node:stream node:stream/promises node:child_process node:crypto node:http node:https node:net node:dgram zod @stricli/core @clack/prompts @orpc/client @orpc/client/fetch @orpc/contract',

@@ -1,14 +1,15 @@
 // The procedures on the wire: RPC under /rpc for our own programs, REST under /v1 for everybody, from one contract.
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { OpenAPIHandler } from '@orpc/openapi/node'
-import { RPCHandler } from '@orpc/server/node'
+import { StandardOpenAPIHandler } from '@orpc/openapi/standard'
+import { StrictGetMethodPlugin } from '@orpc/server/plugins'
+import { StandardRPCHandler } from '@orpc/server/standard'
 import { resolveCaller } from '#engine/caller.ts'
 import { BodyRoom } from '#engine/http/body-room.ts'
 import { BODY_MAX, DEPLOY_BODY_MAX, INVOKE_BODY_MAX, jsonOf, readBody } from '#engine/http/body.ts'
+import { callProcedure } from '#engine/http/procedures.ts'
 import type { HttpContext } from '#engine/kernel.ts'
 import { isGone, toContractError } from '#engine/kernel-errors.ts'
 import { router } from '#engine/procedures/router.ts'
-import { sha256Hex } from '#lib/bytes.ts'
 
 export type Api = {
   /** False when no procedure has this path. The request's body is read here. */
@@ -18,30 +19,27 @@ export type Api = {
   ): Promise<boolean>
 }
 
-type WithBody = IncomingMessage & { body?: unknown }
-
 export function createApi(): Api {
-  const rpc = new RPCHandler<HttpContext>(router, { interceptors: [told] })
-  const rest = new OpenAPIHandler<HttpContext>(router, {
+  const rpc = new StandardRPCHandler<HttpContext>(router, {
     interceptors: [told],
-    rootInterceptors: [etagged],
+    plugins: [new StrictGetMethodPlugin()],
   })
+  const rest = new StandardOpenAPIHandler<HttpContext>(router, { interceptors: [told] })
   const room = new BodyRoom()
   return {
     async serve({ req, res, path, query }, context) {
       const isRpc = path.startsWith('/rpc/')
+      let body: unknown
       if (req.method !== 'GET' && req.method !== 'HEAD') {
         const max = limitOf(path)
         if (max > BODY_MAX) await takeRoom(room, { req, res, max }, context)
-        const bytes = await readBody(req, max)
-        const body = jsonOf(bytes, req.headers['content-type'])
-        // oRPC takes a body that is parsed already.
-        ;(req as WithBody).body = isRpc ? (body ?? {}) : withQuery(body, query)
+        const said = jsonOf(await readBody(req, max), req.headers['content-type'])
+        body = isRpc ? (said ?? {}) : withQuery(said, query)
       }
-      const handled = isRpc
-        ? await rpc.handle(req, res, { prefix: '/rpc', context })
-        : await rest.handle(req, res, { context })
-      return handled.matched
+      const called = { req, res, body }
+      return isRpc
+        ? callProcedure(rpc, called, { context, prefix: '/rpc', tagged: false })
+        : callProcedure(rest, called, { context, tagged: true })
     },
   }
 }
@@ -90,30 +88,4 @@ async function told<T>({ request, context, next }: Interceptor<T>): Promise<T> {
     const { engine, requestId } = context
     throw toContractError(error, { log: engine.log, requestId })
   }
-}
-
-type Answer = {
-  status: number
-  headers: Record<string, string | string[] | undefined>
-  body: unknown
-}
-type Result = { matched: boolean; response?: Answer | undefined }
-type Etagged<T> = {
-  request: { method: string; headers: Record<string, string | string[] | undefined> }
-  next: () => Promise<T>
-}
-
-/** ND-30: an unchanged read is a 304. The tag is of the answer's bytes, so it is never wrong. */
-async function etagged<T extends Result>({ request, next }: Etagged<T>): Promise<T> {
-  const result = await next()
-  const { response } = result
-  if (request.method !== 'GET' || response?.status !== 200) return result
-  if (typeof response.body !== 'object' || response.body === null) return result
-  const tag = `"${sha256Hex(JSON.stringify(response.body)).slice(0, 32)}"`
-  const headers = { ...response.headers, etag: tag, 'cache-control': 'private, no-cache' }
-  const known = String(request.headers['if-none-match'] ?? '')
-    .split(',')
-    .map((one) => one.trim().replace(/^W\//, ''))
-  if (known.includes(tag)) return { ...result, response: { status: 304, headers, body: undefined } }
-  return { ...result, response: { ...response, headers } }
 }
