@@ -8,6 +8,7 @@ import { until } from '#lib/until.ts'
 import { connect, type StoreTarget, transaction } from '#store/connect.ts'
 import { deleteFunction, setCurrentVersion } from '#store/functions/functions.ts'
 import { type Change, Listener } from '#store/notify.ts'
+import { endSessionsOfEngine } from '#store/sessions.ts'
 import { testTarget } from '#store/test-database.ts'
 import { nodeRow, seedNodes } from '#store/test-fleet.ts'
 
@@ -93,6 +94,23 @@ test('design 4.7 a function tells its current version and its end, a quota its o
     { kind: 'function', id: 'fn_1', version: 3 },
     { kind: 'function', id: 'fn_1', version: 0 },
     ...Array(3).fill({ kind: 'quota', orgId: 'org_a' }),
+  ])
+})
+
+test('ND-17 an engine that is taken for dead hears it, if it held nodes', async (t) => {
+  const target = await testTarget(t)
+  const db = connect(target)
+  const { heard, listener } = listen(target)
+  t.after(() => db.destroy())
+  t.after(() => listener.stop())
+  await until('it listens', () => listener.hearing)
+  await seedNodes(db, [nodeRow('n1', 'org_a')], 'eng_a')
+  for (const id of ['eng_b', 'eng_a', 'eng_a']) await endSessionsOfEngine(db, id, Date.now())
+  await db.updateTable('nodes').set({ cordoned: true }).execute()
+  await until('the last is heard', () => heard.some(({ kind }) => kind === 'node'))
+  assert.deepEqual(heard, [
+    { kind: 'engine', id: 'eng_a' },
+    { kind: 'node', id: 'n1' },
   ])
 })
 

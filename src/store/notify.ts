@@ -1,14 +1,15 @@
 // Hearing what other engines change, through Postgres (rule 7).
 // 1. The rows say it themselves: triggers (migration 0005) notify of what engines remember, and of nothing else, because
-//    a notification holds up the commits of the whole server.
+//    a notification holds up the commits of the whole server. An engine's burial is told by who buries it.
 // 2. Who listens hears every change that commits while `onHearing` has said true. What commits at another time is not
 //    heard, and not made up for: whoever remembers something reads it again.
+import { sql } from 'kysely'
 import pg from 'pg'
 import { backoffMs } from '#lib/backoff.ts'
 import type { Clock } from '#lib/clock.ts'
 import type { Logger } from '#lib/log.ts'
 import type { Random } from '#lib/random.ts'
-import { clientConfig, type StoreTarget } from '#store/connect.ts'
+import { clientConfig, type StoreTarget, type Tx } from '#store/connect.ts'
 
 /** A row that engines remember is another now. */
 export type Change =
@@ -16,6 +17,8 @@ export type Change =
   /** `version`: the one that runs now; 0: the function is gone. */
   | { kind: 'function'; id: string; version: number }
   | { kind: 'quota'; orgId: string }
+  /** The engine was taken for dead: what the rows say of the nodes that it holds is another thing now. */
+  | { kind: 'engine'; id: string }
 
 const CHANNEL = 'clutch'
 /** A dead peer behind a firewall, or a server that hangs, says nothing: ask, and give up on silence. */
@@ -124,12 +127,18 @@ export class Listener {
   }
 }
 
+/** With the transaction's commit. */
+export async function tellBuried(tx: Tx, engineId: string): Promise<void> {
+  await sql`select pg_notify(${CHANNEL}, ${`engine ${engineId}`})`.execute(tx)
+}
+
 /** What a trigger says; undefined: a later version's words. */
 function changeOf(payload: string): Change | undefined {
   const [kind, id, version] = payload.split(' ')
   if (id === undefined || id === '') return undefined
   if (kind === 'node') return { kind, id }
   if (kind === 'quota') return { kind, orgId: id }
+  if (kind === 'engine') return { kind, id }
   if (kind === 'function' && /^\d+$/.test(version ?? ''))
     return { kind, id, version: Number(version) }
   return undefined

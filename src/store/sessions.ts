@@ -8,6 +8,7 @@ import type { TrustTier } from '#core/node/node.ts'
 import type { Instant } from '#lib/clock.ts'
 import type { Store, Tx } from '#store/connect.ts'
 import { transaction } from '#store/connect.ts'
+import { tellBuried } from '#store/notify.ts'
 
 export type SessionKey = { nodeRecordId: string; epoch: number }
 
@@ -174,6 +175,7 @@ export async function endSessionsOfEngine(
       tx,
       held.map((row) => row.nodeId),
     )
+    if (held.length > 0) await tellBuried(tx, engineId)
     const ended = await tx
       .updateTable('nodeSessions')
       .set({ disconnectedAt: new Date(now) })

@@ -65,6 +65,10 @@ export class Catalog {
     this.#nodes.changed(nodeRecordId)
   }
 
+  allNodesChanged(): void {
+    this.#nodes.changedAll()
+  }
+
   functionChanged(functionId: string): void {
     this.#functions.changed(functionId)
   }

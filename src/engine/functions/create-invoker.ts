@@ -56,7 +56,7 @@ export function createInvoker(deps: InvokerDeps): Invoker {
         running--
       }
     },
-    changed: (change) => take(parts, change),
+    changed: (change) => take(parts, change, deps.id),
     hearing(hearing) {
       catalog.hearing = hearing
       // What was told meanwhile was not heard.
@@ -86,7 +86,7 @@ function partsOf(deps: InvokerDeps): InvocationParts {
   return { ...slots, admission, artifacts, history: new History(deps), counts: new OrgCounts() }
 }
 
-function take({ admission, catalog }: InvocationParts, change: Change): void {
+function take({ admission, catalog }: InvocationParts, change: Change, ownId: string): void {
   switch (change.kind) {
     case 'node':
       catalog.nodeChanged(change.id)
@@ -96,6 +96,9 @@ function take({ admission, catalog }: InvocationParts, change: Change): void {
       return admission.supersede(change.id, change.version)
     case 'quota':
       return catalog.quotaChanged(change.orgId)
+    case 'engine':
+      // Another took us for dead, and may have our nodes: what we know of them is not so any more.
+      if (change.id === ownId) catalog.allNodesChanged()
   }
 }
 

@@ -7,6 +7,7 @@ import { systemClock } from '#lib/clock.ts'
 import { until } from '#lib/until.ts'
 import { connect } from '#store/connect.ts'
 import { slotDrift } from '#store/functions/slots.ts'
+import { endSessionsOfEngine } from '#store/sessions.ts'
 import { testTarget } from '#store/test-database.ts'
 import { cuttable } from '#test/cuttable.ts'
 import { type Bed, component, gate, invokerBed, request, slotsOf } from '#test/invoker-bed.ts'
@@ -77,6 +78,24 @@ test('ND-9 a node that one engine revokes gets nothing from another, whose sessi
   assert.notEqual(a.nodes.session('node-a1'), undefined)
   assert.equal((await a.invoke('hello')).reason, 'no-node')
   assert.equal(a.nodes.opened.length, 1)
+})
+
+test('ND-17 an engine that another takes for dead uses no slot of its nodes until they have registered again', async (t) => {
+  const { a, b } = await twoEngines(t)
+  await a.add(['node-a1'])
+  await a.deploy('hello')
+  assert.equal((await a.invoke('hello')).ok, true)
+  const { db, clock, id } = a.world.engine
+  await endSessionsOfEngine(b.world.engine.db, id, clock.now())
+  await a.heard()
+  const waiting = a.invoke('hello')
+  await until('it waits', () => a.invoker.running() === 1)
+  await systemClock.sleep(100)
+  assert.equal(a.nodes.opened.length, 1)
+  await db.updateTable('nodes').set({ connectivity: 'connected' }).execute()
+  await db.updateTable('nodeSessions').set({ disconnectedAt: null, epoch: 2 }).execute()
+  a.nodes.connect('node-a1')
+  assert.equal((await waiting).ok, true)
 })
 
 test('AC-6 a quota that one engine sets is another’s at once; who is over it hears limit, use and whom to ask', async (t) => {
