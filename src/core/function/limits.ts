@@ -25,6 +25,8 @@ export const COMPONENT_INLINE_MAX = 8 * 1024 * 1024
 /** FN-3: what an answer keeps of each stream; the guest runs on. */
 export const STDOUT_MAX = 1024 * 1024
 export const STDERR_MAX = 256 * 1024
+/** FN-9: stdout that `/fn` holds back before it says how the invocation went. */
+export const FN_HEAD_MAX = 64 * 1024
 /** One invocation's input travels in one message of the API. */
 export const STDIN_MAX = 8 * 1024 * 1024
 /** Arguments and variables of one invocation, like a process's: bounded so that a header fits one frame. */

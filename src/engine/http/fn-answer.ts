@@ -1,6 +1,6 @@
 // The answer of `POST /fn/…` as it forms (FN-9): stdout streams to the client, and how it ended is told where it still
 // can be.
-// 1. Nothing is sent before the end or the first HEAD_MAX bytes of stdout, whichever comes first: an early end decides
+// 1. Nothing is sent before the end or the first FN_HEAD_MAX bytes of stdout, whichever comes first: an early end decides
 //    the status.
 // 2. A write is taken when the client took what came before: a slow reader holds the guest back, not this memory.
 // 3. After the status is out, only a success completes the body. A failure breaks it off: no client takes a part for
@@ -8,15 +8,14 @@
 // 4. Everything in a header is ours, or is cut down to plain letters: what a guest says never forms a header.
 import type { ServerResponse } from 'node:http'
 import { answerOf, type Answer } from '#core/function/answer.ts'
+import { FN_HEAD_MAX } from '#core/function/limits.ts'
 import type { Clock } from '#lib/clock.ts'
 import type { Invoked } from '#engine/functions/invoker.ts'
 
-/** FN-9: stdout that is held back for the status. */
-export const HEAD_MAX = 64 * 1024
 /** What a first piece of stdout usually needs. */
 const HEAD_FIRST = 4 * 1024
-/** How long a client may take to read the rest of an answer that is broken off. */
-const BREAK_OFF_MS = 10_000
+/** How long a client may take to read the rest of an answer: what a connection buffers, on any line. */
+const LAST_READ_MS = 60_000
 /** D43 has waited for room already: whoever comes back at once finds none. */
 const NO_NODE_RETRY_S = 10
 const ERROR_LENGTH_MAX = 200
@@ -38,9 +37,9 @@ export class FnAnswer {
   /** The next bytes of stdout. Resolves when there may be more, at once when the client is gone. */
   write(bytes: Uint8Array): void | Promise<void> {
     if (this.#res.headersSent) return this.#send(bytes)
-    const fits = bytes.subarray(0, HEAD_MAX - this.#size)
+    const fits = bytes.subarray(0, FN_HEAD_MAX - this.#size)
     this.#hold(fits)
-    if (this.#size < HEAD_MAX) return undefined
+    if (this.#size < FN_HEAD_MAX) return undefined
     this.#begin()
     const rest = bytes.subarray(fits.length)
     return rest.length === 0 ? this.#send(this.#taken()) : this.#sendBoth(this.#taken(), rest)
@@ -59,6 +58,16 @@ export class FnAnswer {
       if (res.hasHeader('trailer')) res.addTrailers(told)
       res.end()
     } else this.#breakOff()
+    this.#leave()
+  }
+
+  /** A client that reads no more keeps its connection for so long. */
+  #leave(): void {
+    const res = this.#res
+    const { socket } = res
+    if (!socket || res.writableFinished) return
+    const cancel = this.#clock.after(LAST_READ_MS, () => socket.destroy())
+    res.once('close', cancel)
   }
 
   /** Ends the connection in the middle of the body, after what is written already. */
@@ -69,8 +78,6 @@ export class FnAnswer {
     if (!this.#res.hasHeader('trailer')) return void socket.resetAndDestroy()
     // What was written a moment ago is corked until then, and would be lost.
     setImmediate(() => socket.destroySoon())
-    const cancel = this.#clock.after(BREAK_OFF_MS, () => socket.destroy())
-    socket.once('close', cancel)
   }
 
   #begin(): void {
@@ -103,7 +110,7 @@ export class FnAnswer {
     const size = this.#size + bytes.length
     if (size > this.#head.length) {
       const wanted = Math.max(size, 2 * this.#head.length, HEAD_FIRST)
-      const larger = Buffer.alloc(Math.min(HEAD_MAX, wanted))
+      const larger = Buffer.alloc(Math.min(FN_HEAD_MAX, wanted))
       larger.set(this.#head)
       this.#head = larger
     }

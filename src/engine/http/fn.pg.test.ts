@@ -4,9 +4,9 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect as dial } from 'node:net'
 import { test, type TestContext } from 'node:test'
+import { FN_HEAD_MAX } from '#core/function/limits.ts'
 import type { Invoked, Invoker, InvokeRequest } from '#engine/functions/invoker.ts'
 import { noSuchFunction } from '#engine/functions/records.ts'
-import { HEAD_MAX } from '#engine/http/fn-answer.ts'
 import { AppError } from '#lib/error.ts'
 import { until } from '#lib/until.ts'
 import { exchange, type Exchange } from '#test/http-exchange.ts'
@@ -139,7 +139,7 @@ test('FN-9 both ways at once: the second piece is sent when the first has come b
   const { post, guest } = await setup(t)
   guest(echo)
   const { req, head, read, rest, trailers } = post()
-  const first = Buffer.alloc(HEAD_MAX, 'a')
+  const first = Buffer.alloc(FN_HEAD_MAX, 'a')
   req.write(first)
   assert.equal((await head()).statusCode, 200)
   assert.deepEqual(await read(first.length), first)
@@ -162,18 +162,18 @@ test('FN-9 both ways at once: the second piece is sent when the first has come b
 test('FN-9 the first 64 KiB decide: below it the end gives the status, from it on the trailers', async (t) => {
   const { post, guest } = await setup(t)
   const failed = { kind: 'exited', exitCode: 3 } as const
-  guest(say(HEAD_MAX - 1, failed))
+  guest(say(FN_HEAD_MAX - 1, failed))
   const below = post()
   below.req.end()
   const { statusCode, headers } = await below.head()
   assert.equal(statusCode, 502)
   assert.deepEqual(
     [headers['x-clutch-exit-code'], headers['x-clutch-reason'], headers['content-length']],
-    ['3', 'exit', String(HEAD_MAX - 1)],
+    ['3', 'exit', String(FN_HEAD_MAX - 1)],
   )
-  assert.equal((await below.rest()).length, HEAD_MAX - 1)
+  assert.equal((await below.rest()).length, FN_HEAD_MAX - 1)
 
-  for (const size of [HEAD_MAX, HEAD_MAX + 1]) {
+  for (const size of [FN_HEAD_MAX, FN_HEAD_MAX + 1]) {
     guest(say(size, failed))
     const above = post()
     above.req.end()
@@ -184,10 +184,10 @@ test('FN-9 the first 64 KiB decide: below it the end gives the status, from it o
     assert.equal((await above.read(size)).length, size)
     await assert.rejects(above.rest(), /aborted/)
   }
-  guest(say(HEAD_MAX))
+  guest(say(FN_HEAD_MAX))
   const whole = post()
   whole.req.end()
-  assert.equal((await whole.rest()).length, HEAD_MAX)
+  assert.equal((await whole.rest()).length, FN_HEAD_MAX)
   assert.equal((await whole.trailers())['x-clutch-exit-code'], '0')
 })
 
@@ -329,7 +329,7 @@ test('FN-9 refusals before the guest are told as everywhere: rate, quota, a stor
 
 test('FN-9 a client that goes away cancels its invocation, before an answer and in the middle of one', async (t) => {
   const { post, guest, invoked } = await setup(t)
-  for (const said of [0, HEAD_MAX]) {
+  for (const said of [0, FN_HEAD_MAX]) {
     const ended = Promise.withResolvers<void>()
     guest(async ({ signal, onStdout }) => {
       await onStdout?.(Buffer.alloc(said))
@@ -424,12 +424,12 @@ test('FN-9 HTTP/1.0: no trailers; the end of the connection is the end of a whol
     await new Promise((resolve) => socket.on('close', resolve))
     return { text, error }
   }
-  guest(say(HEAD_MAX))
+  guest(say(FN_HEAD_MAX))
   const whole = await ask()
   assert.equal(whole.error, undefined)
   assert.match(whole.text, /^HTTP\/1\.1 200 OK\r\n/)
   assert.doesNotMatch(whole.text, /trailer|chunked/i)
-  assert.ok(whole.text.endsWith('x'.repeat(HEAD_MAX)))
-  guest(say(HEAD_MAX, { kind: 'trap', message: 'unreachable' }))
+  assert.ok(whole.text.endsWith('x'.repeat(FN_HEAD_MAX)))
+  guest(say(FN_HEAD_MAX, { kind: 'trap', message: 'unreachable' }))
   assert.match(String((await ask()).error), /ECONNRESET/)
 })
