@@ -46,7 +46,7 @@ const JOINED_BYTES_MAX = 16 * 1024
 const STDERR_CHARS_MAX = 4096
 
 /** The main thread's stack: guests recurse deeper than Node's 984 KiB; the process limit leaves room above. */
-const STACK_KIB = 7800
+export const STACK_KIB = 7800
 export const STACK_BYTES = 16 * 1024 * 1024
 
 export class RestrictedChild {
