@@ -60,12 +60,15 @@ export function jailedCommand(node: string, args: readonly string[], hold: Hold)
 /** A shell that moves itself: the child is in its cgroups, and without what we were started with, before it runs. */
 function joined({ joins, inherited }: Hold): string[] {
   if (joins.length === 0 && inherited.length === 0) return []
+  // The plain shell knows descriptors of one digit only. bash takes a socket as its input for a remote login, and
+  // would read its owner's files first; what each sets by itself stays behind.
+  const [shell, run] =
+    inherited.length > 0
+      ? [[BASH, '--norc', '--noprofile'], 'exec -c "$@"']
+      : [[SHELL], 'unset PWD OLDPWD; exec "$@"']
   const script =
     'while [ "$1" != -- ]; do echo 0 >"$1" || exit 96; shift; done; shift; ' +
-    'while [ "$1" != -- ]; do eval "exec $1>&-"; shift; done; shift; exec "$@"'
-  // The plain shell knows descriptors of one digit only.
-  // bash takes a socket as its input for a remote login, and would read its owner's files first.
-  const shell = inherited.length > 0 ? [BASH, '--norc', '--noprofile'] : [SHELL]
+    `while [ "$1" != -- ]; do eval "exec $1>&-"; shift; done; shift; ${run}`
   return [...shell, '-c', script, 'join', ...joins, '--', ...inherited.map(String), '--']
 }
 

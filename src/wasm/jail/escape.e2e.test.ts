@@ -2,10 +2,20 @@
 // the runner had failed: the whole jail must give it nothing. Then each layer is taken away, and what it alone held
 // must be found: so the suite sees what it looks for. It runs as root, like the machines of CI.
 import assert from 'node:assert/strict'
-import { spawn } from 'node:child_process'
+import { spawn, type StdioOptions } from 'node:child_process'
 import { once } from 'node:events'
 import dgram from 'node:dgram'
-import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  closeSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import net, { type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -19,6 +29,7 @@ import { innermost } from '#wasm/jail/look-at.ts'
 
 const SECRET = 'planted-for-the-escape-suite'
 let targets: Targets = NO_TARGETS
+let folder = ''
 let datagrams = 0
 const closers: (() => void)[] = []
 
@@ -36,7 +47,7 @@ function sibling(jail: Jail): Jailed {
 }
 
 before(async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'clutch-escape-'))
+  folder = mkdtempSync(join(tmpdir(), 'clutch-escape-'))
   closers.push(() => rmSync(folder, { recursive: true }))
   // World-readable on the way, like a machine's own folders; what is inside is not.
   chmodSync(folder, 0o755)
@@ -131,22 +142,36 @@ test('FN-4 what eats memory, threads or processors in the jail is stopped', asyn
   })
 })
 
-test('FN-4 MC-4 an ordinary user has the jail but for its uid and the cgroups, and the suite finds nothing', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'clutch-ordinary-'))
-  t.after(() => rmSync(folder, { recursive: true }))
-  chmodSync(folder, 0o755)
+/** A descriptor that the ordinary user's program is started with, far from the first ones. */
+const STRAY_FD = 30
+
+async function ordinaryUser(attempts: string[], without: Layer[]) {
   // The way to this checkout may be closed to others.
   const node = join(folder, 'node')
-  copyFileSync(process.execPath, node)
+  if (!existsSync(node)) copyFileSync(process.execPath, node)
   const script = fileURLToPath(new URL('../fixtures/ordinary-user.ts', import.meta.url))
-  const child = spawn(process.execPath, [script, node, JSON.stringify(targets)], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  })
-  const report = JSON.parse(await text(child.stdout)) as Found & { missing: string[] }
+  const stray = openSync(join(folder, 'open'), 'r')
+  const stdio: StdioOptions = ['ignore', 'pipe', 'inherit']
+  for (let fd = 3; fd < STRAY_FD; fd++) stdio.push('ignore')
+  const request = JSON.stringify({ node, targets, attempts, without })
+  const child = spawn(process.execPath, [script, request], { stdio: [...stdio, stray] })
+  closeSync(stray)
+  return JSON.parse(await text(child.stdout ?? assert.fail())) as Found & { missing: string[] }
+}
+
+test('FN-4 MC-4 an ordinary user has the jail but for its uid and the cgroups, and the suite finds nothing', async () => {
+  const report = await ordinaryUser([], [])
   assert.deepEqual(report.missing, ['cgroup-cpu', 'cgroup-memory', 'cgroup-pids', 'own-uid'])
   assert.ok(Object.keys(report.found).length > 60, report.stderr)
   const escaped = Object.entries(report.found).filter(([, what]) => what.startsWith('FOUND'))
   assert.deepEqual(escaped, [])
+})
+
+test('FN-4 MC-4 environment holds, and its hole is found without it: descriptors', async () => {
+  const held = await ordinaryUser(['descriptors'], [])
+  assert.equal(held.found['descriptors'], 'none', held.stderr)
+  const open = await ordinaryUser(['descriptors'], ['environment'])
+  assert.equal(open.found['descriptors'], `FOUND descriptors ${STRAY_FD}`)
 })
 
 /** A layer, what it alone holds once `also` is gone too, and the attempt that shows it. */

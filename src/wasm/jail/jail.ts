@@ -104,7 +104,9 @@ export class Jail {
       view: inside,
       joins: place.cgroup?.joins ?? [],
       // The first ones are overwritten by what is handed.
-      inherited: this.#inherited.filter((fd) => fd >= FIRST_FD + handed.length),
+      inherited: layers.has('environment')
+        ? this.#inherited.filter((fd) => fd >= FIRST_FD + handed.length)
+        : [],
     })
     // A session of its own: Ctrl-C at a terminal stops the parent, which then drains; it does not reach the guest.
     const options = { cwd: '/', detached: true, ...(layers.has('environment') ? { env: {} } : {}) }

@@ -16,7 +16,7 @@ export const LAYERS = [
   'privileges',
   /** Death with its parent. */
   'parent',
-  /** An empty environment. */
+  /** No variable, and no descriptor that this program was started with. */
   'environment',
   /** Resource limits: files, descriptors, private memory, stack; threads, with a uid of its own. */
   'limits',

@@ -74,11 +74,17 @@ const lineOf = (stderr: string): string =>
     .find((line) => line.trim() !== '')
     ?.trim() ?? 'the child ended without a word'
 
-/** The last of a chain of only children: bubblewrap stands between us and the child. */
-export function innermost(pid: number): number {
-  const below = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim()
-  return /^\d+$/.test(below) ? innermost(Number(below)) : pid
+/** The children of a process, and theirs. */
+export function below(pid: number): number[] {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')
+  return children
+    .split(' ')
+    .filter((child) => child !== '')
+    .flatMap((child) => [Number(child), ...below(Number(child))])
 }
+
+/** The last of a chain of only children: bubblewrap stands between us and the child. */
+export const innermost = (pid: number): number => below(pid).at(-1) ?? pid
 
 function faultOf(
   { process: child, place }: Jailed,
