@@ -1,5 +1,6 @@
 // Every instruction that is known: in a module that V8 runs, metered, with the same result.
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { seededRandom, type Random } from '#lib/random.ts'
 import { AppError } from '#lib/error.ts'
@@ -7,12 +8,14 @@ import { outcomeOf, standing } from '#wasm/fixtures/metered.ts'
 import {
   ACT,
   ACTS,
+  FUEL,
   IMMEDIATE,
   IMMEDIATES,
   NAMES,
   numberOf,
   SIGNATURES,
 } from '#wasm/meter/instruction-set.ts'
+import { DEPTH_UNITS, OWED_UNITS_MAX } from '#wasm/meter/budget.ts'
 import { meterModule } from '#wasm/meter/meter.ts'
 
 const leb = (n: number): number[] => (n < 128 ? [n] : [(n & 127) | 128, ...leb(n >>> 7)])
@@ -246,4 +249,16 @@ test('FN-2 every opcode that is not in the table is refused by its code and its 
       )
     }
   assert.ok(refused > 1000, `${refused}`)
+})
+
+test('FN-3 the documented schedule names every instruction that is free', () => {
+  const page = readFileSync(new URL('../../../docs/concepts/metering.md', import.meta.url), 'utf8')
+  const row = /^\| (`unreachable`.*) \| 0 \|$/m.exec(page)?.[1] ?? ''
+  const documented = [...row.matchAll(/`(\w+)`/g)].map(([, name]) => name)
+  assert.deepEqual(
+    new Set(NAMES.filter((name, n) => name !== undefined && FUEL[n] === 0)),
+    new Set(documented),
+  )
+  assert.ok(page.includes(DEPTH_UNITS.toLocaleString('en')))
+  assert.ok(page.includes(`${OWED_UNITS_MAX.toLocaleString('en')} units`))
 })
