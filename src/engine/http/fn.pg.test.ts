@@ -413,6 +413,17 @@ test('FN-9 a long stdin streams through: at most a few pieces of it are held', a
   assert.ok(ahead < 32 * 1024 * 1024, `${ahead} bytes were under way`)
 })
 
+test('FN-9 a client that asks before it sends is told to go on', async (t) => {
+  const { post, guest, key } = await setup(t)
+  guest(echo)
+  const headers = { 'x-api-key': key, expect: '100-continue', 'content-length': '100000' }
+  const { req, rest } = post('/fn/acme/echo', headers)
+  req.flushHeaders()
+  await once(req, 'continue')
+  req.end(Buffer.alloc(100_000, 'c'))
+  assert.equal((await rest()).length, 100_000)
+})
+
 test('FN-9 HTTP/1.0: no trailers; the end of the connection is the end of a whole body', async (t) => {
   const { world, guest, key } = await setup(t)
   const ask = async (): Promise<{ text: string; error: Error | undefined }> => {
