@@ -5,12 +5,13 @@ import { join } from 'node:path'
 import { systemClock } from '#lib/clock.ts'
 import { createMeter } from '#wasm/guest/meter.ts'
 import { meterModule } from '#wasm/meter/meter.ts'
+import { benchSecondEngine } from '#sim/bench/second-engine.ts'
 import { percentile, round, type Row } from '#sim/bench/row.ts'
 
 const KERNELS = join(import.meta.dirname, 'kernels/kernels.wasm')
 
 /** How much of each kernel takes some 20 ms: long beside a switch of tasks, short beside the whole. */
-const AMOUNTS = { sha256: 40, matmul: 1, nbody: 40_000, sieve: 3, fib: 32 } as const
+const AMOUNTS = { sha256: 40, matmul: 1, nbody: 250_000, sieve: 3, fib: 32 } as const
 
 type Kernel = keyof typeof AMOUNTS
 const NAMES: readonly Kernel[] = ['sha256', 'matmul', 'nbody', 'sieve', 'fib']
@@ -145,5 +146,6 @@ export async function benchMetering(): Promise<Row[]> {
     { name: 'meter_vs_v8_median', value: percentile(ratios.metered, 0.5), unit: '×' },
     { name: 'meter_sealed_vs_v8_median', value: percentile(ratios.sealed, 0.5), unit: '×' },
     meteringTime(kernels),
+    ...benchSecondEngine(kernels, AMOUNTS),
   ]
 }
