@@ -93,6 +93,8 @@ function procedure(name: string, { meta, route, inputSchema, outputSchema }: Lea
 const IDEMPOTENCY = {
   replay: '`Idempotency-Key`: a repetition answers the same',
   once: '`Idempotency-Key`: a repetition answers the record, without the secret',
+  'at-most-once':
+    '`Idempotency-Key`: it runs at most once; a repetition answers the same, or that nobody knows',
 }
 
 function fields(title: string, schema: z.ZodType | undefined, io: 'input' | 'output'): string {

@@ -13,8 +13,11 @@ export type Meta = {
   role: Role | 'signed-in' | 'platform-operator'
   /** 'one': the kernel opens one transaction; 'none': waiting and streaming verbs hold no connection. */
   tx: 'one' | 'none'
-  /** Creates take an Idempotency-Key. 'once': the answer holds a secret and is never stored (D40). */
-  idempotency?: 'replay' | 'once'
+  /**
+   * Creates take an Idempotency-Key. 'once': the answer holds a secret and is never stored (D40). 'at-most-once': the call
+   * acts beyond the database; a key whose engine died in the middle is never run again.
+   */
+  idempotency?: 'replay' | 'once' | 'at-most-once'
   /** The command of `ccp` that calls it, or why there is none. */
   cli: string | { none: string }
   /** Requests a minute an org (AC-3); undefined: only the general limit. */

@@ -155,6 +155,7 @@ export const invoke = base
   .meta({
     role: 'member',
     tx: 'none',
+    idempotency: 'at-most-once',
     cli: 'functions invoke',
     limit: 'invoke',
     rawText: ['args', 'env', 'stdin', 'stdinBase64'],

@@ -77,7 +77,8 @@ function procedureAt(path: readonly string[]): Called {
   if (inner === undefined) throw new Error(`the contract has no ${path.join('.')}`)
   return {
     schema: inner.inputSchema instanceof z.ZodType ? inner.inputSchema : undefined,
-    keyed: inner.meta.idempotency !== undefined,
+    // What runs at most once is not repeated, and its answer need not be kept.
+    keyed: inner.meta.idempotency !== undefined && inner.meta.idempotency !== 'at-most-once',
     reads: inner.route.method === 'GET',
   }
 }

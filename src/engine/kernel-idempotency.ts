@@ -1,5 +1,6 @@
 // The same create twice (D40, D51): the same key with the same body answers as the first, with another body it is refused.
 // 1. Two calls with one key never both run. Inside a transaction the second waits for the first's end.
+//    What runs at most once never runs again under its key, not even when nobody knows whether it ran to its end.
 // 2. An answer that holds a secret is never stored: what is stored is the id of what was made, and a replay reads that.
 import type { IncomingHttpHeaders } from 'node:http'
 import { z } from 'zod'
@@ -23,6 +24,10 @@ export type IdempotentCall = { orgId: string; procedure: string; key: string; in
 const KEY_PATTERN = /^[\x21-\x7e]{1,255}$/
 /** A call outside a transaction that has not ended for this long lost its engine, and that did not come back. */
 const CLAIM_LOST_AFTER_MS = 5 * 60_000
+/** No call runs longer: an invocation's own time (D44), its wait for room (D43), and what the engine adds. */
+const RUNS_FOR_MAX_MS = 20 * 60_000
+/** A larger answer is not kept with its key: a table that grows with every call stays small. */
+const ANSWER_KEPT_MAX = 2 * 1024 * 1024
 
 /** The header's key, checked; undefined when there is none. */
 export function keyOf(headers: IncomingHttpHeaders): string | undefined {
@@ -90,12 +95,93 @@ export const idempotently = {
         return answerOf(seen, requestHash)
       return await claimed(engine, { key, now }, run)
     } finally {
-      const left = (engine.claims.get(name) ?? 1) - 1
-      if (left > 0) engine.claims.set(name, left)
-      else engine.claims.delete(name)
+      leave(engine, name)
+    }
+  },
+
+  /** Around a call that acts beyond the database: it gives its key back only when it was refused before it acted. */
+  async atMostOnce(
+    engine: Engine,
+    of: IdempotentCall,
+    run: () => Promise<unknown>,
+  ): Promise<unknown> {
+    const key = keyRow(of)
+    const requestHash = hashOf(of.input)
+    const now = engine.clock.now()
+    const name = JSON.stringify(key)
+    const others = engine.claims.get(name) ?? 0
+    engine.claims.set(name, others + 1)
+    try {
+      const row = { requestHash, now, engineId: engine.id, atMostOnce: true }
+      const seen = await claimKey(engine.db, key, row)
+      if (!seen) return await ranOnce(engine, { key, now }, run)
+      const died = seen.engineId === engine.id && others === 0
+      const old = now - seen.createdAt.getTime() > RUNS_FOR_MAX_MS
+      return kept(answerOf(seen, requestHash, died || old ? unknownOutcome : underWay))
+    } finally {
+      leave(engine, name)
     }
   },
 }
+
+function leave(engine: Engine, name: string): void {
+  const left = (engine.claims.get(name) ?? 1) - 1
+  if (left > 0) engine.claims.set(name, left)
+  else engine.claims.delete(name)
+}
+
+/** What stands for an answer that is too large to keep. */
+const NOT_KEPT = z.strictObject({ notKept: z.literal(true) })
+
+async function ranOnce(
+  engine: Engine,
+  { key, now }: { key: KeyOf; now: Instant },
+  run: () => Promise<unknown>,
+): Promise<unknown> {
+  let answer: unknown
+  try {
+    answer = await run()
+  } catch (error) {
+    // A refusal of ours comes before anything ran. Of whatever else was thrown nobody knows.
+    if (error instanceof AppError && error.code !== 'INTERNAL')
+      await releaseKey(engine.db, key, now).catch(() => undefined)
+    throw error
+  }
+  const large = JSON.stringify(answer).length > ANSWER_KEPT_MAX
+  try {
+    await answerKey(engine.db, key, { claimedAt: now, answer: large ? { notKept: true } : answer })
+  } catch (error) {
+    // It ran, and this caller hears how; who asks again hears that nobody knows.
+    engine.log.warn({ err: error, procedure: key.procedure }, 'an answer was not kept')
+  }
+  return answer
+}
+
+function kept(answer: unknown): unknown {
+  if (!NOT_KEPT.safeParse(answer).success) return answer
+  throw new AppError(
+    'CONFLICT',
+    'The call with this Idempotency-Key ran; its answer was too large to keep',
+    {
+      details: {
+        reason: 'IDEMPOTENCY_NOT_KEPT',
+        next: 'Send a new key to run it again',
+      },
+    },
+  )
+}
+
+const unknownOutcome = (): AppError =>
+  new AppError(
+    'CONFLICT',
+    'The engine that ran the call with this Idempotency-Key died: nobody knows whether it ran to its end',
+    {
+      details: {
+        reason: 'IDEMPOTENCY_OUTCOME_UNKNOWN',
+        next: 'Look at what it was to do; send a new key to run it again',
+      },
+    },
+  )
 
 /** Runs a call whose key is claimed. */
 async function claimed(
@@ -138,12 +224,12 @@ async function takenOver(
   return reclaimKey(engine.db, key, claim)
 }
 
-function answerOf(seen: Seen, requestHash: Buffer): unknown {
+function answerOf(seen: Seen, requestHash: Buffer, unanswered = underWay): unknown {
   if (!sameBytes(seen.requestHash, requestHash))
     throw new AppError('CONFLICT', 'This Idempotency-Key was used with another body', {
       details: { reason: 'IDEMPOTENCY_KEY_REUSED', next: 'Send a new key with a new body' },
     })
-  if (seen.answer === null) throw underWay()
+  if (seen.answer === null) throw unanswered()
   return seen.answer
 }
 

@@ -185,7 +185,8 @@ async function perform(procedure: Procedure, begun: Begun, at: Performed): Promi
   if (runner.kind === 'free') {
     const run = async (settle?: Call['settle']): Promise<unknown> =>
       checkOutput(await runner.run(settle ? { ...call, settle } : call, at.input))
-    const output = idempotent ? await idempotently.free(call.engine, idempotent, run) : await run()
+    const way = procedure.meta.idempotency === 'at-most-once' ? 'atMostOnce' : 'free'
+    const output = idempotent ? await idempotently[way](call.engine, idempotent, run) : await run()
     finish(call, later)
     return output
   }

@@ -3,6 +3,7 @@
 //    row until the first commits or rolls back.
 // 2. A call outside a transaction claims its key for its engine. What an engine that died had claimed, it gives back when
 //    it starts again; what it could not give back because the store was away, it takes over at the next call.
+//    But for a call that runs at most once: its claim stands until the key is pruned, because it may have acted.
 // 3. The answer is never one that holds a secret: procedures that give secrets store what they are about.
 import type { Instant } from '#lib/clock.ts'
 import type { Store, Tx } from '#store/connect.ts'
@@ -20,7 +21,7 @@ export type Seen = {
 export async function claimKey(
   db: Store | Tx,
   key: KeyOf,
-  row: { requestHash: Buffer; now: Instant; engineId?: string },
+  row: { requestHash: Buffer; now: Instant; engineId?: string; atMostOnce?: boolean },
 ): Promise<Seen | undefined> {
   const result = await db
     .insertInto('idempotencyKeys')
@@ -29,6 +30,7 @@ export async function claimKey(
       requestHash: row.requestHash,
       answer: null,
       engineId: row.engineId ?? null,
+      atMostOnce: row.atMostOnce ?? false,
       createdAt: new Date(row.now),
     })
     .onConflict((conflict) => conflict.columns(['orgId', 'procedure', 'key']).doNothing())
@@ -93,6 +95,7 @@ export async function releaseKeysOfEngine(db: Store, engineId: string): Promise<
     .deleteFrom('idempotencyKeys')
     .where('engineId', '=', engineId)
     .where('answer', 'is', null)
+    .where('atMostOnce', '=', false)
     .executeTakeFirst()
   return Number(result.numDeletedRows)
 }

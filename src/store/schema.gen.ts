@@ -164,6 +164,7 @@ export interface FunctionVersions {
 
 export interface IdempotencyKeys {
   answer: Json | null;
+  atMostOnce: boolean;
   createdAt: Timestamp;
   engineId: string | null;
   key: string;
