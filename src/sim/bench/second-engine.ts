@@ -1,6 +1,5 @@
 // A second engine beside V8, where one is at hand: Python with the module wasmtime. Metered modules made by chance give
 // and burn there what they do here; the kernels say what that engine's own fuel costs it. Nothing where there is none.
-import { Buffer } from 'node:buffer'
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { seededRandom } from '#lib/random.ts'

@@ -68,7 +68,7 @@ export const ACT = {
   elements: 31,
 } as const
 
-/** What an instruction does with the bits of floats; see nan.ts. */
+/** What an instruction does with the bits of floats. */
 export const FLOAT = {
   /** Its operands' bits show in its result, or leave the stack. */
   observes: 0,
