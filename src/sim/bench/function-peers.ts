@@ -65,10 +65,17 @@ function installed(): string | undefined {
   }
   const binary = join(WORKERD, 'node_modules/@cloudflare', platform, 'bin/workerd')
   if (existsSync(binary)) return binary
-  const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error']
+  const args = [
+    'ci',
+    '--ignore-scripts',
+    '--no-audit',
+    '--no-fund',
+    '--loglevel=error',
+    '--fetch-retries=1',
+  ]
   const npm = spawnSync('npm', args, { cwd: WORKERD, encoding: 'utf8', timeout: INSTALL_MS })
   if (existsSync(binary)) return binary
-  const why = npm.error?.message ?? npm.stderr.trim()
+  const why = npm.error?.message ?? npm.stderr.split('\n').slice(0, 4).join('; ')
   process.stderr.write(`functions: workerd cannot be installed, its rows are left out: ${why}\n`)
   return undefined
 }
