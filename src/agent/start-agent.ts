@@ -204,10 +204,10 @@ export class RunningAgent {
 
 /** A node runs functions without a layer too; whoever owns the machine should know. */
 function sayMissing({ notes }: Jail, log: Logger): void {
-  if (notes.some(({ name }) => name === 'bubblewrap'))
+  const bubblewrap = notes.find(({ name }) => name === 'bubblewrap')
+  if (bubblewrap !== undefined)
     log.warn(
-      { why: notes.find(({ name }) => name === 'bubblewrap')?.why },
-      'bubblewrap does not work here: functions run without their own view of files, network and processes; install it with apt-get install bubblewrap and start again',
+      `bubblewrap holds no functions here (${bubblewrap.why}): they run without their own view of files, network and processes. Install it (apt-get install bubblewrap), let users make user namespaces, and start again`,
     )
   const others = notes.filter(({ name }) => name !== 'bubblewrap')
   if (others.length > 0)

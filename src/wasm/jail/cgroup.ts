@@ -1,7 +1,7 @@
 // One cgroup a child, for CPU, memory and the number of its threads: version 1 and version 2 behind one shape.
 // 1. A slot's cgroups live as long as the jail and serve one child after the other: making and removing them costs more
 //    than a child's start.
-// 2. What a killed parent left behind is removed at the next start; it is empty, for its children died with it.
+// 2. What a killed parent left behind is ended and removed at the next start (find-cgroups.ts).
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Share } from '#wasm/jail/jail.ts'

@@ -114,7 +114,7 @@ function bubblewrapped({ layers }: Hold, view: View, node: string): string[] {
     '--unshare-user',
     ...on('network', '--unshare-net'),
     ...on('processes', '--unshare-pid', '--as-pid-1', '--unshare-ipc', '--unshare-cgroup-try'),
-    ...on('processes', '--unshare-uts', '--hostname', 'guest', '--new-session'),
+    ...on('processes', '--unshare-uts', '--hostname', 'guest'),
     ...on('parent', '--die-with-parent'),
     ...on('privileges', '--cap-drop', 'ALL'),
     ...on('environment', '--clearenv'),

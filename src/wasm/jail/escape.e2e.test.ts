@@ -25,7 +25,7 @@ import { fileURLToPath } from 'node:url'
 import { attack, type Found, NO_TARGETS, type Targets, withJail } from '#wasm/fixtures/hostile.ts'
 import type { Jail, Jailed, Share } from '#wasm/jail/jail.ts'
 import type { Layer } from '#wasm/jail/layers.ts'
-import { innermost } from '#wasm/jail/look-at.ts'
+import { innermost } from '#wasm/jail/below.ts'
 
 const SECRET = 'planted-for-the-escape-suite'
 let targets: Targets = NO_TARGETS

@@ -143,7 +143,9 @@ function tryMake(folder: string): boolean {
 function makeHome(base: string, owner: Owner): string | undefined {
   for (const name of listOr(base)) {
     const other = name.startsWith(PREFIX) ? parseOwner(name.slice(PREFIX.length)) : undefined
-    if (other !== undefined && !isRunning(other)) removeCgroup(join(base, name))
+    if (other === undefined || isRunning(other)) continue
+    killInside(join(base, name))
+    removeCgroup(join(base, name))
   }
   // A program may open more than one jail.
   for (let number = 1; number < 1000; number++) {
@@ -152,6 +154,18 @@ function makeHome(base: string, owner: Owner): string | undefined {
     if (!isFolder(folder)) return undefined
   }
   return undefined
+}
+
+/** A child that was being started when its parent was killed may wait there for ever. */
+function killInside(folder: string): void {
+  for (const name of listOr(folder))
+    for (const pid of words(tryRead(join(folder, name, 'cgroup.procs'))).map(Number))
+      try {
+        // 0: a process of another pid namespace, and no business of ours.
+        if (pid > 0) process.kill(pid, 'SIGKILL')
+      } catch {
+        // It has ended, or is not ours.
+      }
 }
 
 const isFolder = (path: string): boolean =>

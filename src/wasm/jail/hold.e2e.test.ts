@@ -7,11 +7,12 @@ import { dirname } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { systemClock as clock } from '#lib/clock.ts'
+import { seededRandom } from '#lib/random.ts'
 import { until } from '#lib/until.ts'
 import { HOSTILE_LIMITS, withJail } from '#wasm/fixtures/hostile.ts'
 import { prepared, preview1, run } from '#wasm/fixtures/run-wat.ts'
 import type { Jail, Jailed } from '#wasm/jail/jail.ts'
-import { innermost } from '#wasm/jail/look-at.ts'
+import { innermost } from '#wasm/jail/below.ts'
 import { Runner } from '#wasm/runner.ts'
 
 const node = process.execPath
@@ -153,4 +154,20 @@ test('FN-4 a jail that is closed leaves no cgroup', async () => {
     await until('every place is empty', () => other.place.cgroup?.isEmpty())
   })
   assert.equal(folders.filter((folder) => existsSync(folder)).length, 0)
+})
+
+test('FN-4 a child that is killed while it starts leaves no process, at whatever moment', async () => {
+  await withJail({}, async (jail) => {
+    const random = seededRandom('killed-while-it-starts')
+    const places = new Set<Jailed['place']>()
+    for (let round = 0; round < 40; round++) {
+      const jailed = jail.spawn({ node, args: ['-e', '0'], limits: HOSTILE_LIMITS })
+      places.add(jailed.place)
+      const closed = once(jailed.process, 'close')
+      await clock.sleep(random.below(30))
+      jailed.kill()
+      await closed
+    }
+    for (const { cgroup } of places) await until('it is empty', () => cgroup?.isEmpty(), 2000)
+  })
 })

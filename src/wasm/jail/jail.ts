@@ -7,6 +7,7 @@ import type { Clock } from '#lib/clock.ts'
 import { jailedCommand, type Limits, type View } from '#wasm/jail/command.ts'
 import type { FilterFile } from '#wasm/jail/filter-file.ts'
 import type { Layer, Missing } from '#wasm/jail/layers.ts'
+import { below } from '#wasm/jail/below.ts'
 import { inheritedFds } from '#wasm/jail/inherited-fds.ts'
 import { isEmpty, type Place, type Places } from '#wasm/jail/places.ts'
 import type { OpenView } from '#wasm/jail/view.ts'
@@ -55,6 +56,39 @@ export type JailParts = {
   close(): void
 }
 
+/**
+ * Ends the child, and lets bubblewrap collect it and end: an orphan would have to be collected by the machine's first
+ * process, which not every container has.
+ */
+function killChild(outer: ChildProcess, clock: Clock): void {
+  const inner = hasEnded(outer) ? [] : below(outer.pid ?? 0)
+  for (const pid of inner) tryKill(pid)
+  if (inner.length === 0) killGroup(outer)
+  else clock.after(COLLECT_MS_MAX, () => killGroup(outer))
+}
+
+/**
+ * The child and bubblewrap are one process group. While bubblewrap sets up, the child waits for it and is not yet bound
+ * to its life: bubblewrap killed alone would leave the child waiting for ever.
+ */
+function killGroup(outer: ChildProcess): void {
+  if (outer.pid !== undefined && !hasEnded(outer)) tryKill(-outer.pid)
+}
+
+const hasEnded = ({ exitCode, signalCode }: ChildProcess): boolean =>
+  exitCode !== null || signalCode !== null
+
+function tryKill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch {
+    // It has ended this moment.
+  }
+}
+
+/** bubblewrap ends a moment after its child. */
+const COLLECT_MS_MAX = 50
+
 /** Descriptors 0 to 2 are the pipes; what bubblewrap is handed comes after them. */
 const FIRST_FD = 3
 /** How often a place is looked at until its last process is gone. */
@@ -84,18 +118,51 @@ export class Jail {
 
   /** Starts one child. Throws UNAVAILABLE `JAIL_FULL` when every uid of the range is taken. */
   spawn({ node, args, limits, share = {} }: JailedSpec): Jailed {
-    const { layers, privileged, places, view, filter } = this.#parts
-    const place = places.take(limits.tasksMax)
-    place.cgroup?.limit(share)
+    const place = this.#parts.places.take(limits.tasksMax)
+    let child: ChildProcess
+    try {
+      place.cgroup?.limit(share)
+      child = this.#start({ node, args, limits }, place)
+    } catch (error) {
+      void this.#giveBack(place)
+      throw error
+    }
+    const oomKills = place.cgroup?.oomKills() ?? 0
+    let gone = false
+    // A child that could not start at all says 'error', and 'close' too or not.
+    const leave = (): void => {
+      if (!gone) void this.#giveBack(place)
+      gone = true
+    }
+    child.once('close', leave)
+    child.once('error', () => child.pid === undefined && leave())
+    return {
+      place,
+      process: child,
+      // The place may be another's by then.
+      limit: (changed) => {
+        if (!gone) place.cgroup?.limit(changed)
+      },
+      kill: () => {
+        if (!gone) place.cgroup?.lift()
+        killChild(child, this.#parts.clock)
+      },
+      outOfMemory: () => (place.cgroup?.oomKills() ?? 0) > oomKills,
+    }
+  }
+
+  #start({ node, args, limits }: Omit<JailedSpec, 'share'>, place: Place): ChildProcess {
+    const { layers, privileged, view, filter } = this.#parts
     const given = view?.files.map(({ fd }) => fd) ?? []
     const filterFd = filter?.open()
     const handed = filterFd === undefined ? given : [...given, filterFd]
     const inside: View | undefined = view && {
       bubblewrap: view.bubblewrap,
       libraries: view.libraries,
-      opened: view.files.map(({ inside }, index) => ({ fd: FIRST_FD + index, inside })),
+      opened: view.files.map(({ inside: path }, index) => ({ fd: FIRST_FD + index, inside: path })),
       filterFd: filterFd === undefined ? undefined : FIRST_FD + given.length,
     }
+    const clean = layers.has('environment')
     const [command = '', ...rest] = jailedCommand(node, args, {
       layers,
       limits,
@@ -104,27 +171,15 @@ export class Jail {
       view: inside,
       joins: place.cgroup?.joins ?? [],
       // The first ones are overwritten by what is handed.
-      inherited: layers.has('environment')
-        ? this.#inherited.filter((fd) => fd >= FIRST_FD + handed.length)
-        : [],
+      inherited: clean ? this.#inherited.filter((fd) => fd >= FIRST_FD + handed.length) : [],
     })
-    // A session of its own: Ctrl-C at a terminal stops the parent, which then drains; it does not reach the guest.
-    const options = { cwd: '/', detached: true, ...(layers.has('environment') ? { env: {} } : {}) }
-    const child = spawn(command, rest, { ...options, stdio: ['pipe', 'pipe', 'pipe', ...handed] })
-    if (filterFd !== undefined) closeSync(filterFd)
-    const oomKills = place.cgroup?.oomKills() ?? 0
-    // 'close' without 'exit' is the failure to start at all.
-    child.once('close', () => void this.#giveBack(place))
-    child.once('error', () => child.pid === undefined && void this.#giveBack(place))
-    return {
-      place,
-      process: child,
-      limit: (changed) => place.cgroup?.limit(changed),
-      kill: () => {
-        place.cgroup?.lift()
-        child.kill('SIGKILL')
-      },
-      outOfMemory: () => (place.cgroup?.oomKills() ?? 0) > oomKills,
+    // A session and a process group of its own: Ctrl-C at a terminal stops the parent, which then drains; it does not
+    // reach the guest.
+    const options = { cwd: '/', detached: true, ...(clean ? { env: {} } : {}) }
+    try {
+      return spawn(command, rest, { ...options, stdio: ['pipe', 'pipe', 'pipe', ...handed] })
+    } finally {
+      if (filterFd !== undefined) closeSync(filterFd)
     }
   }
 

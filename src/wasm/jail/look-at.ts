@@ -4,6 +4,7 @@ import type { Clock } from '#lib/clock.ts'
 import { messageOf } from '#lib/error.ts'
 import type { Limits } from '#wasm/jail/command.ts'
 import type { Jail, Jailed } from '#wasm/jail/jail.ts'
+import { innermost } from '#wasm/jail/below.ts'
 import type { Layer } from '#wasm/jail/layers.ts'
 
 const MIB = 1024 * 1024
@@ -19,8 +20,9 @@ const STDERR_CHARS_MAX = 2048
 
 /** What the child does: reads what it may read, says so, and waits. */
 const program = (folders: readonly string[]): string =>
-  `for (const folder of ${JSON.stringify(folders)}) require('fs').readdirSync(folder)
-  require('fs').writeSync(1, '1'); process.stdin.resume()`
+  `const { readdirSync, writeSync } = process.getBuiltinModule('node:fs')
+  for (const folder of ${JSON.stringify(folders)}) readdirSync(folder)
+  writeSync(1, '1'); process.stdin.resume()`
 
 /** What is wrong, in one line; undefined: every layer of the jail is there. */
 export async function lookAt(
@@ -73,18 +75,6 @@ const lineOf = (stderr: string): string =>
     .split('\n')
     .find((line) => line.trim() !== '')
     ?.trim() ?? 'the child ended without a word'
-
-/** The children of a process, and theirs. */
-export function below(pid: number): number[] {
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')
-  return children
-    .split(' ')
-    .filter((child) => child !== '')
-    .flatMap((child) => [Number(child), ...below(Number(child))])
-}
-
-/** The last of a chain of only children: bubblewrap stands between us and the child. */
-export const innermost = (pid: number): number => below(pid).at(-1) ?? pid
 
 function faultOf(
   { process: child, place }: Jailed,
