@@ -1,5 +1,5 @@
-// script/proofs.ts: writes docs/checklists/proofs.md, the requirements of the walking skeleton with the tests that name
-// them. An id counts as proven by the tests whose names carry it. What is added to the product adds its ids here.
+// script/proofs.ts: writes docs/checklists/proofs.md, the requirements that hold with the tests that name them. An id
+// counts as proven by the tests whose names carry it. What is added to the product adds its ids here.
 import { execFileSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -11,8 +11,9 @@ const range = (from: number, to: number): string[] =>
   Array.from({ length: to - from + 1 }, (_, at) => `000-${String(from + at).padStart(2, '0')}`)
 
 const REQUIREMENTS =
-  'ND-1 ND-2 ND-3 ND-4 ND-5 ND-8 ND-9 ND-10 ND-12 ND-13 ND-16 ND-19 ND-27 ND-30 PL-1 PL-2 PL-3 PL-6 ' +
-  'FN-1 FN-2 FN-3 FN-7 FN-9 AC-1 AC-2 AC-3 AC-4 AC-5 AC-6 CP-9 CP-10 OP-1 OP-2 OP-3 OP-6 OP-7'
+  'ND-1 ND-2 ND-3 ND-4 ND-5 ND-8 ND-9 ND-10 ND-12 ND-13 ND-16 ND-19 ND-27 ND-29 ND-30 PL-1 PL-2 PL-3 PL-4 ' +
+  'PL-6 FN-1 FN-2 FN-3 FN-4 FN-5 FN-6 FN-7 FN-8 FN-9 MC-4 AC-1 AC-2 AC-3 AC-4 AC-5 AC-6 CP-9 CP-10 ' +
+  'OP-1 OP-2 OP-3 OP-6 OP-7'
 const SENTENCES = [...range(2, 62), ...range(67, 76)]
 
 /** Sentences about a screen of the console. */
@@ -41,7 +42,7 @@ export function proofs(): Map<string, Proof[]> {
   })
   for (const file of list.split('\n').filter((path) => path !== ''))
     for (const name of namesIn(readFileSync(join(root, file), 'utf8')))
-      for (const [id] of name.matchAll(/\b(?:ND|PL|FN|AC|CP|OP|D)-?\d+\b|\b\d{3}-\d\d\b/g))
+      for (const [id] of name.matchAll(/\b(?:ND|PL|FN|MC|AC|CP|OP|D)-?\d+\b|\b\d{3}-\d\d\b/g))
         found.set(id, [...(found.get(id) ?? []), { file, name }])
   return found
 }
