@@ -9,6 +9,7 @@ import process from 'node:process'
 import { createAuth, ensureDevKey, type Auth } from '#engine/auth.ts'
 import { configHelp, parseConfig, type EngineConfig } from '#engine/config.ts'
 import type { Engine } from '#engine/engine.ts'
+import type { Prepare } from '#engine/functions/artifacts.ts'
 import { createInvoker } from '#engine/functions/create-invoker.ts'
 import type { Invoker } from '#engine/functions/invoker.ts'
 import { openGatewayKeys } from '#engine/gateway/gateway-keys.ts'
@@ -145,9 +146,7 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
     },
   })
   undo.push(() => gateway.stop())
-  const preparer = jailedPreparer(log)
-  undo.push(() => preparer.close())
-  const prepare = preparer.prepare.bind(preparer)
+  const prepare = jailedPrepare({ log, undo })
   const invoker = createInvoker({ id, db, blobs, clock, random, log, metrics, gateway, prepare })
   hearChanges(target, invoker, { log, undo })
   const rateLimit = new RateLimit(limitsOf(config), clock)
@@ -168,21 +167,17 @@ async function start(config: EngineConfig, { log, undo, signal }: Starting): Pro
   server.serve(createListener(engine, () => server.stopping()))
   // The server ends first: what is in flight still needs everything else.
   undo.push(() => server.stop(config.shutdownMs))
-  const ready = {
-    ready: true,
-    url: auth.url,
-    sessions: `${config.sessionHost}:${gateway.port}`,
-    id,
-  }
+  const sessions = `${config.sessionHost}:${gateway.port}`
+  const ready = { ready: true, url: auth.url, sessions, id }
   process.stdout.write(`${JSON.stringify(ready)}\n`)
 }
 
 /** Components are a stranger's bytes: they are read in the jail, as much of it as this machine and user give. */
-const jailedPreparer = (log: Logger): Preparer =>
-  new Preparer({
+function jailedPrepare({ log, undo }: Omit<Starting, 'signal'>): Prepare {
+  const preparer = new Preparer({
     clock,
     node: process.execPath,
-    onOpen(notes) {
+    onOpen: (notes) => {
       if (notes.length === 0) return
       const names = notes.map(({ name }) => name).join(', ')
       log.info(
@@ -191,6 +186,9 @@ const jailedPreparer = (log: Logger): Preparer =>
       )
     },
   })
+  undo.push(() => preparer.close())
+  return preparer.prepare.bind(preparer)
+}
 
 /** What other engines change is told to whoever remembers it. */
 function hearChanges(

@@ -10,7 +10,7 @@ export type PreparerDeps = {
   /** Path of the Node binary. */
   node: string
   /** What the jail lacks here, once it is known. */
-  onOpen(notes: readonly Note[]): void
+  onOpen: (notes: readonly Note[]) => void
 }
 
 export class Preparer {
@@ -39,8 +39,14 @@ export class Preparer {
 
   async #open(): Promise<Jail> {
     const { clock, node, onOpen } = this.#deps
-    const jail = await openJail({ clock, node, ...preparerView() })
-    onOpen(jail.notes)
-    return jail
+    try {
+      const jail = await openJail({ clock, node, ...preparerView() })
+      onOpen(jail.notes)
+      return jail
+    } catch (error) {
+      // The next preparation tries again: what failed (descriptors, memory) may be over.
+      this.#jail = undefined
+      throw error
+    }
   }
 }

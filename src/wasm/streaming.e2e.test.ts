@@ -36,7 +36,7 @@ function residentOf(pid: number | 'self'): number {
 type Counted = { bytes: number; sound: boolean }
 
 /** Checks the letters of `flood` as they come; keeps none. */
-function counting(): { seen: Counted; take(chunk: Uint8Array): void } {
+function counting(): { seen: Counted; take: (chunk: Uint8Array) => void } {
   const seen: Counted = { bytes: 0, sound: true }
   return {
     seen,
