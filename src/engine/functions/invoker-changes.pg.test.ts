@@ -111,7 +111,7 @@ test('AC-6 a quota that one engine sets is another’s at once; who is over it h
   const hold = gate()
   a.nodes.scripts.set('node-a1', hold.script)
   const two = [a.invoke('hello'), a.invoke('hello')]
-  await until('both are under way', () => a.invoker.running() === 2)
+  await until('both run', () => hold.begun === 2)
   await assert.rejects(a.invoke('hello'), (error: { code: string; message: string }) => {
     assert.equal(error.code, 'QUOTA_EXCEEDED')
     assert.match(error.message, /2 invocations .* under way or wait .* limit is 2/)
