@@ -11,7 +11,7 @@ test('OP-3 script/bench names the benches that there are when asked for another'
   const ended = spawnSync(script, ['speed', '--json'], { cwd: tmpdir(), encoding: 'utf8' })
   assert.equal(ended.status, 1, ended.stderr)
   assert.equal(ended.stdout, '')
-  assert.match(ended.stderr, /no bench 'speed': there are sessions, functions\n$/)
+  assert.match(ended.stderr, /no bench 'speed': there are sessions, functions, metering\n$/)
 })
 
 test('OP-3 figures of a bench: percentiles of unsorted samples, three significant digits', () => {

@@ -42,6 +42,7 @@ export type CgroupSlot = {
   lift(): void
   /** How often the kernel ended something in here for its memory. */
   oomKills(): number
+  /** Throws when it cannot be told. A cgroup that was removed was empty. */
   isEmpty(): boolean
   /** Whether the process is inside, under every controller, and each has its limit. */
   holds(pid: number): boolean
@@ -80,10 +81,11 @@ export function openSlot(places: readonly Home[], name: string): CgroupSlot {
     for (const { folder, controllers, dialect } of homes)
       if (controllers.includes(controller)) write(folder, settings(dialect))
   }
-  const pidsIn = (folder: string): string[] =>
-    readOr(join(folder, 'cgroup.procs'), '')
-      .split('\n')
-      .filter((line) => line !== '')
+  const pidsIn = (folder: string): string[] => {
+    const file = join(folder, 'cgroup.procs')
+    const text = existsSync(file) ? readFileSync(file, 'utf8') : ''
+    return text.split('\n').filter((line) => line !== '')
+  }
   return {
     joins: homes.map(({ folder }) => join(folder, 'cgroup.procs')),
     limit({ cpuMillis, memMb }) {

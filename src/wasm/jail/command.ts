@@ -1,4 +1,4 @@
-// The command line that starts a child inside its layers. Pure: what is at hand was found out before (probe.ts).
+// The command line that starts a child inside its layers. Pure: what is at hand was found out before (open-jail.ts).
 // 1. Order: join the cgroups while still allowed to, then limits, then the uid and no way back, then the namespaces,
 //    and the filter of system calls last, by bubblewrap, right before the child's own program.
 // 2. The kernel ends the child with the thread that started it (PR_SET_PDEATHSIG), however that ends: start

@@ -13,6 +13,7 @@ import { HOSTILE_LIMITS, withJail } from '#wasm/fixtures/hostile.ts'
 import { prepared, preview1, run } from '#wasm/fixtures/run-wat.ts'
 import type { Jail, Jailed } from '#wasm/jail/jail.ts'
 import { innermost } from '#wasm/jail/below.ts'
+import { CGROUP_LAYERS } from '#wasm/jail/layers.ts'
 import { Runner } from '#wasm/runner.ts'
 
 const node = process.execPath
@@ -45,7 +46,8 @@ test('ND-19 FN-4 guests that spin and runners that idle die with their parent, k
 })
 
 test('ND-19 FN-4 parent holds, and its hole is found without it: spinning guests outlive their parent', async () => {
-  const pids = await killedParent('parent')
+  // Without cgroups too: another agent that starts meanwhile ends what a dead one left in its own.
+  const pids = await killedParent('parent', ...CGROUP_LAYERS)
   try {
     await clock.sleep(2000)
     assert.ok(pids.some(isAlive))
@@ -58,7 +60,7 @@ test('ND-19 FN-4 parent holds, and its hole is found without it: spinning guests
 const started = async (jail: Jail, wat: string, cpuMillis: number): Promise<Runner> =>
   Runner.start({ artifact: await prepared(wat), memMb: 64, cpuMillis, node, clock, jail })
 
-test('FN-4 a spinning guest that is throttled dies within 100 ms of its cap, 250 under load', async () => {
+test('FN-4 a spinning guest that is throttled dies at its cap: within 100 ms at best, 250 at worst', async () => {
   await withJail({}, async (jail) => {
     const over: number[] = []
     for (let round = 0; round < 4; round++) {

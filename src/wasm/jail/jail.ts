@@ -86,6 +86,15 @@ function tryKill(pid: number): void {
   }
 }
 
+/** What cannot be looked at now (no descriptor left) may still hold a process. */
+function surelyEmpty(place: Place): boolean {
+  try {
+    return isEmpty(place)
+  } catch {
+    return false
+  }
+}
+
 /** bubblewrap ends a moment after its child. */
 const COLLECT_MS_MAX = 50
 
@@ -189,7 +198,7 @@ export class Jail {
   }
 
   async #giveBack(place: Place): Promise<void> {
-    while (!isEmpty(place)) await this.#parts.clock.sleep(EMPTY_EVERY_MS)
+    while (!surelyEmpty(place)) await this.#parts.clock.sleep(EMPTY_EVERY_MS)
     this.#parts.places.give(place)
   }
 }
