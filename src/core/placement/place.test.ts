@@ -161,7 +161,7 @@ test('PL-3 each check refuses with its own words, and the nearest miss comes fir
   assert.equal(new Set(messages).size, CHECKS.length)
   assert.match(
     summary(explained, w),
-    /^none of 7 nodes can run this; the nearest is memory: 128 MiB are wanted, 64 of 64 are free$/,
+    /^none of 7 nodes can run this; the nearest is memory: 128 MiB are wanted, it offers 64 in all$/,
   )
 })
 

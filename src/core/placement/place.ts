@@ -47,6 +47,16 @@ const refuse = (check: CheckName, message: string, bucket: Bucket | null = null)
   message,
 })
 
+/** What never fits is told apart from what is only taken now. */
+function shortOf(
+  { want, has, used }: { want: number; has: number; used: number },
+  unit: string,
+): string | undefined {
+  if (want <= has - used) return undefined
+  if (want > has) return `${want} ${unit} are wanted, it offers ${has} in all`
+  return `${want} ${unit} are wanted, ${has - used} of ${has} are free`
+}
+
 const rules: Record<CheckName, (node: PlacementNode, work: Workload) => Fit> = {
   org: (node, work) =>
     node.orgId === work.orgId ? { ok: true } : refuse('org', 'it serves another organization'),
@@ -71,17 +81,14 @@ const rules: Record<CheckName, (node: PlacementNode, work: Workload) => Fit> = {
     return verdict.ok ? { ok: true } : refuse('schedulable', verdict.message, verdict.bucket)
   },
   cpu: (node, work) => {
-    const free = (node.cpuMillis ?? 0) - node.usedCpuMillis
-    if (work.cpuMillis <= free) return { ok: true }
-    return refuse(
-      'cpu',
-      `${work.cpuMillis} millicores are wanted, ${free} of ${node.cpuMillis ?? 0} are free`,
-    )
+    const has = node.cpuMillis ?? 0
+    const message = shortOf({ want: work.cpuMillis, has, used: node.usedCpuMillis }, 'millicores')
+    return message === undefined ? { ok: true } : refuse('cpu', message)
   },
   memory: (node, work) => {
-    const free = (node.memMb ?? 0) - node.usedMemMb
-    if (work.memMb <= free) return { ok: true }
-    return refuse('memory', `${work.memMb} MiB are wanted, ${free} of ${node.memMb ?? 0} are free`)
+    const has = node.memMb ?? 0
+    const message = shortOf({ want: work.memMb, has, used: node.usedMemMb }, 'MiB')
+    return message === undefined ? { ok: true } : refuse('memory', message)
   },
 }
 

@@ -85,6 +85,10 @@ export const deploy = buildCommand<Flags, [file: string], Cli>({
         `${cores(f.cpu_millis)}, ${f.mem_mb} MB, ${placementText(f)} (${took})`,
     )
     this.out.note(`  → ccp functions invoke ${f.name}`)
+    if (f.public)
+      this.out.note(
+        `  → anybody: curl --data-binary @FILE ${(await this.target()).url}/fn/${org}/${f.name}`,
+      )
   },
 })
 

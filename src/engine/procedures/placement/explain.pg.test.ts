@@ -72,7 +72,7 @@ test('PL-3 of a deployed function by its name, over REST; an unknown one is NOT_
   const found = (await (await get('name=hello')).json()) as { summary: string }
   assert.equal(
     found.summary,
-    'the only node, node-a1, cannot run this: 5000 millicores are wanted, 4000 of 4000 are free',
+    'the only node, node-a1, cannot run this: 5000 millicores are wanted, it offers 4000 in all',
   )
   assert.equal((await get('name=nothing')).status, 404)
   assert.equal((await get('cpuMillis=99')).status, 400)
