@@ -140,9 +140,65 @@ test('FN-9 the time that a caller takes to read is not the node’s', async (t) 
   let given = false
   const answer = invoke(bed, { onStdout: () => ((given = true), go.promise) })
   await until('it is given', () => given)
-  await clock.advance(120_000)
+  await clock.advance(70_000)
   go.resolve()
   assert.equal((await answer).outcome.kind, 'exited')
+})
+
+test('FN-9 a caller that never takes its output holds no unit and no place of its org for ever', async (t) => {
+  const clock = fakeClock()
+  const bed = await invokerBed(t, { clock })
+  await bed.add(['node-a1'])
+  await bed.deploy('hello', { timeoutMs: 1_000 })
+  let given = 0
+  const never = { onStdout: () => (given++, new Promise<void>(() => undefined)) }
+  bed.nodes.scripts.set('node-a1', async (invocation) => {
+    await invocation.start(true)
+    await invocation.stdout('never taken')
+    await invocation.result({ kind: 'timeout', message: 'over' })
+  })
+  const first = invoke(bed, never)
+  await until('it is given', () => given === 1)
+  await clock.advance(75_000)
+  assert.equal(bed.invoker.running(), 1)
+  await clock.advance(1_001)
+  assert.equal((await first).outcome.kind, 'timeout')
+  // And the loss of the node is heard of at once.
+  bed.nodes.scripts.set('node-a1', async (invocation) => {
+    await invocation.start(true)
+    await invocation.stdout('never taken')
+    await until('it is given', () => given === 2)
+    bed.nodes.lose(invocation.nodeRecordId)
+  })
+  assert.equal((await invoke(bed, never)).outcome.kind, 'node-lost')
+  assert.equal(bed.invoker.running(), 0)
+  await noStreams(bed)
+})
+
+test('FN-9 a caller that takes a piece a minute gets no more than a minute beyond the time', async (t) => {
+  const clock = fakeClock()
+  const bed = await invokerBed(t, { clock })
+  await bed.add(['node-a1'])
+  await bed.deploy('hello', { timeoutMs: 1_000 })
+  bed.nodes.scripts.set('node-a1', async (invocation) => {
+    await invocation.start(true)
+    for (;;) await invocation.stdout('more')
+  })
+  let given = 0
+  let take = (): void => undefined
+  const onStdout = () => {
+    given++
+    return new Promise<void>((resolve) => void (take = resolve))
+  }
+  const answer = invoke(bed, { onStdout })
+  for (let i = 1; i <= 3; i++) {
+    await until('it is given', () => given === i)
+    await clock.advance(25_000)
+    take()
+  }
+  await until('it is given', () => given === 4)
+  await clock.advance(1_001)
+  assert.equal((await answer).outcome.kind, 'timeout')
 })
 
 test('FN-9 a caller that goes away while it holds the node back ends the invocation', async (t) => {

@@ -2,11 +2,12 @@
 // 1. The node enforces the caps; the engine enforces them again, with a margin, because a node can lie or hang.
 // 2. Output beyond the caps is read and dropped: the guest runs on, and its stream never stalls.
 // 3. The stream is closed on every way out; closing it early is how the node hears that nobody waits any more.
+//    No way takes longer than the invocation's time and TAKE_MAX_MS, whatever the node or the caller does not do.
 // 4. `acted` is false only while the guest cannot have begun, or has shown nothing: such a run may be done elsewhere. A
 //    guest has no network and no files, so its output is all that the world can see of it.
 // 5. `seen` is true once a piece of a streamed stdin was asked for, or a piece of stdout given on: what went in or out
 //    cannot be had back, so such a run is done nowhere else.
-import type { Readable } from 'node:stream'
+import type { Duplex, Readable } from 'node:stream'
 import type { End } from '#core/function/answer.ts'
 import { MEM_MB, STDERR_MAX, STDOUT_MAX } from '#core/function/limits.ts'
 import type { Clock } from '#lib/clock.ts'
@@ -25,6 +26,8 @@ const ANSWER_MS = 15_000
 const CHUNK_STALLED_MS = 30_000
 /** Beyond the invocation's own time: a cold child on a busy node, and the way back. */
 const RESULT_MARGIN_MS = 15_000
+/** What the caller's slowness adds to that at most: the guest is dead by then, and its unit is wanted. */
+const TAKE_MAX_MS = 60_000
 
 /** POSIX: the rest of the number is lost on the way out of a process. */
 const EXIT_CODE_MAX = 255
@@ -128,6 +131,10 @@ class StreamRun {
   #stdin: AsyncIterator<Uint8Array> | undefined
   /** When the node must have ended the invocation; monotonic. It moves on while the caller takes no output. */
   #deadline = Infinity
+  /** How far it moves at most. */
+  #deadlineMax = Infinity
+  /** Whether the caller has a piece of output that it did not take yet. */
+  #taking = false
   #over = false
   #onCut: () => void = () => undefined
 
@@ -213,15 +220,18 @@ class StreamRun {
         this.#metrics.invocationsRunning.inc()
         // The node may end while we still send: what it says decides, not that our writing failed.
         this.#feed(framed, message.have).catch(() => undefined)
-      } else if (message.t === 'stdout' && !first) await this.#give(message.bytes)
+      } else if (message.t === 'stdout' && !first) await this.#give(framed, message.bytes)
       else if (message.t === 'stderr' && !first) this.#stderr.add(message.bytes)
       else throw new Error(`the node said ${message.t} out of turn`)
       first = false
     }
   }
 
-  /** Without a taker it is kept. A taker holds the node back, and the time that it takes is not the node's. */
-  async #give(bytes: Uint8Array): Promise<void> {
+  /**
+   * Without a taker it is kept. A taker holds the node back, and the time that it takes is not the node's; but it has no
+   * more of it than TAKE_MAX_MS, and none once the node is gone.
+   */
+  async #give(framed: FramedStream, bytes: Uint8Array): Promise<void> {
     const { onStdout } = this.#spec
     if (!onStdout) return this.#stdout.add(bytes)
     this.#seen = true
@@ -229,9 +239,12 @@ class StreamRun {
     const taken = this.#fromCaller(() => onStdout(bytes))
     if (taken === undefined) return
     const since = this.#clock.monotonic()
-    this.#stopTimer()
-    await this.#unlessCut(taken)
-    this.#deadline += this.#clock.monotonic() - since
+    this.#taking = true
+    this.#untilDeadline()
+    await this.#unlessCut(unlessClosed(framed.stream, taken))
+    this.#taking = false
+    const waited = this.#clock.monotonic() - since
+    this.#deadline = Math.min(this.#deadline + waited, this.#deadlineMax)
     this.#untilDeadline()
   }
 
@@ -248,8 +261,12 @@ class StreamRun {
 
   #untilDeadline(): void {
     if (this.#deadline === Infinity) return
-    const left = this.#deadline - this.#clock.monotonic()
-    this.#within(Math.max(0, left), 'did not end the invocation')
+    const until = this.#taking ? this.#deadlineMax : this.#deadline
+    const left = Math.max(0, until - this.#clock.monotonic())
+    if (!this.#taking) return this.#within(left, 'did not end the invocation')
+    const message = 'its time was over, and the caller did not take its output'
+    this.#stopTimer()
+    this.#stopTimer = this.#clock.after(left, () => this.#cut({ kind: 'timeout', message }))
   }
 
   async #feed(framed: FramedStream, have: boolean): Promise<void> {
@@ -257,6 +274,7 @@ class StreamRun {
     this.#handed = true
     const { header, stdin } = this.#spec
     this.#deadline = this.#clock.monotonic() + header.timeoutMs + RESULT_MARGIN_MS
+    this.#deadlineMax = this.#deadline + TAKE_MAX_MS
     this.#untilDeadline()
     if (stdin instanceof Uint8Array) await this.#sayStdin(framed, stdin)
     else await this.#pump(framed, stdin)
@@ -353,6 +371,22 @@ class StreamRun {
     return end
   }
 }
+
+/** Rejects when the stream is over before the work is: what it still held is lost with it. */
+async function unlessClosed(stream: Duplex, work: Promise<void>): Promise<void> {
+  const closed = Promise.withResolvers<never>()
+  const onClose = (): void => closed.reject(stream.errored ?? streamClosed())
+  if (stream.destroyed) onClose()
+  stream.once('close', onClose)
+  try {
+    await Promise.race([work, closed.promise])
+  } finally {
+    stream.off('close', onClose)
+  }
+}
+
+const streamClosed = (): AppError =>
+  new AppError('UNAVAILABLE', 'the stream was closed', { details: { reason: 'STREAM_CLOSED' } })
 
 const toError = (error: unknown): Error =>
   error instanceof Error ? error : new Error(messageOf(error))

@@ -2,7 +2,8 @@
 // can be.
 // 1. Nothing is sent before the end or the first FN_HEAD_MAX bytes of stdout, whichever comes first: an early end decides
 //    the status.
-// 2. A write is taken when the client took what came before: a slow reader holds the guest back, not this memory.
+// 2. A write is taken when the client took what came before: a slow reader holds the guest back, not this memory. One
+//    that takes nothing for TAKE_MS loses its connection, and with it the invocation.
 // 3. After the status is out, only a success completes the body. A failure breaks it off: no client takes a part for
 //    the whole.
 // 4. Everything in a header is ours, or is cut down to plain letters: what a guest says never forms a header.
@@ -16,6 +17,8 @@ import type { Invoked } from '#engine/functions/invoker.ts'
 const HEAD_FIRST = 4 * 1024
 /** How long a client may take to read the rest of an answer: what a connection buffers, on any line. */
 const LAST_READ_MS = 60_000
+/** How long a client may leave a piece of stdout untaken: 64 KiB and what the kernel holds, on a line of 1 Mbit/s. */
+export const TAKE_MS = 30_000
 /** D43 has waited for room already: whoever comes back at once finds none. */
 const NO_NODE_RETRY_S = 10
 const ERROR_LENGTH_MAX = 200
@@ -96,7 +99,9 @@ export class FnAnswer {
     const res = this.#res
     if (res.destroyed || res.write(bytes)) return undefined
     return new Promise((resolve) => {
+      const cancel = this.#clock.after(TAKE_MS, () => res.socket?.destroy())
       const on = (): void => {
+        cancel()
         res.off('drain', on)
         res.off('close', on)
         resolve()

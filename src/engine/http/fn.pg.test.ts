@@ -6,8 +6,11 @@ import { connect as dial } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { FN_HEAD_MAX } from '#core/function/limits.ts'
 import type { Invoked, Invoker, InvokeRequest } from '#engine/functions/invoker.ts'
+import { TAKE_MS } from '#engine/http/fn-answer.ts'
 import { noSuchFunction } from '#engine/functions/records.ts'
+import { systemClock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
+import { type FakeClock, fakeClock } from '#lib/fake-clock.ts'
 import { until } from '#lib/until.ts'
 import { exchange, type Exchange } from '#test/http-exchange.ts'
 import { makeWorld, standInInvoker, type World } from '#test/world.ts'
@@ -23,7 +26,7 @@ type Setup = {
 }
 
 /** The functions `echo` (for members) and `open` (for everybody) of the org `acme`. */
-async function setup(t: TestContext): Promise<Setup> {
+async function setup(t: TestContext, clock?: FakeClock): Promise<Setup> {
   let guest: Guest = async () => undefined
   const invoked: InvokeRequest[] = []
   const invoker: Invoker = {
@@ -45,7 +48,7 @@ async function setup(t: TestContext): Promise<Setup> {
       }
     },
   }
-  const world = await makeWorld(t, { invoker: () => invoker })
+  const world = await makeWorld(t, { invoker: () => invoker, ...(clock ? { clock } : {}) })
   const acme = await world.makeOrg('acme')
   for (const name of ['echo', 'open']) await addFunction(world, acme, name)
   const key = await world.orgKey('member', acme)
@@ -392,6 +395,34 @@ test('FN-9 a slow reader holds the guest back, not memory', async (t) => {
   }
   assert.equal(size, total)
   assert.ok(ahead < 32 * 1024 * 1024, `${ahead} bytes were under way`)
+})
+
+test('FN-9 a client that never reads loses its connection, and its invocation is cancelled', async (t) => {
+  const clock = fakeClock()
+  const { world, guest, key } = await setup(t, clock)
+  const ended = Promise.withResolvers<void>()
+  let pieces = 0
+  guest(async ({ onStdout, signal }) => {
+    for (; !signal.aborted; pieces++) await onStdout?.(Buffer.alloc(64 * 1024))
+    ended.resolve()
+    return { kind: 'cancelled' }
+  })
+  const socket = dial(Number(new URL(world.url).port), '127.0.0.1')
+  t.after(async () => void socket.destroy())
+  socket.on('error', () => undefined)
+  socket.pause()
+  socket.write(`POST /fn/acme/echo HTTP/1.1\r\nhost: a\r\nx-api-key: ${key}\r\n\r\n`)
+  let before = -1
+  await until('the guest stands still', async () => {
+    const still = pieces > 0 && pieces === before
+    before = pieces
+    await systemClock.sleep(100)
+    return still && pieces === before
+  })
+  await clock.advance(TAKE_MS - 1)
+  assert.equal(pieces, before)
+  await clock.advance(1)
+  await ended.promise
 })
 
 test('FN-9 a long stdin streams through: at most a few pieces of it are held', async (t) => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { createInvoker } from '#engine/functions/create-invoker.ts'
 import { nodeRow, seedNodes } from '#store/test-fleet.ts'
+import { invokerBed } from '#test/invoker-bed.ts'
 import { makeWorld, ORG } from '#test/world.ts'
 
 test('PL-3 an empty fleet says what to enroll', async (t) => {
@@ -77,4 +78,17 @@ test('PL-3 of a deployed function by its name, over REST; an unknown one is NOT_
   assert.equal((await get('name=nothing')).status, 404)
   assert.equal((await get('cpuMillis=99')).status, 400)
   assert.equal((await get('allowCommunity=true&memMb=64')).status, 200)
+})
+
+test('PL-3 a node whose room the function itself holds can run it', async (t) => {
+  const bed = await invokerBed(t)
+  await bed.add(['node-a1', { cpuMillis: 1_000 }])
+  await bed.deploy('hello', { cpuMillis: 1_000 })
+  await bed.deploy('other', { cpuMillis: 1_000 })
+  assert.equal((await bed.invoke('hello')).ok, true)
+  const { placement } = bed.world.client(await bed.world.orgKey('guest')).compute
+  const summaryOf = async (name: string): Promise<string> =>
+    (await placement.explain({ orgId: ORG, name })).summary
+  assert.equal(await summaryOf('hello'), '1 of 1 nodes can run this now')
+  assert.match(await summaryOf('other'), /cannot run this: 1000 millicores are wanted, 0 of 1000/)
 })
