@@ -171,7 +171,7 @@ export async function dialQuic(options: DialOptions): Promise<DialOutcome> {
   options.signal?.addEventListener('abort', onAbort, { once: true })
   if (options.signal?.aborted) onAbort()
   const stop = options.clock.after(options.timeoutMs, () =>
-    reject(new Error(`no answer on UDP within ${options.timeoutMs} ms`)),
+    reject(new Error(`no answer on UDP within ${Math.round(options.timeoutMs)} ms`)),
   )
   const attempts: Attempt[] = []
   let winner: Pipe | undefined

@@ -5,6 +5,7 @@ import type { Cli } from '#cli/cli.ts'
 import { kilobytes } from '#cli/commands/functions/present.ts'
 import type { Platform } from '#cli/dev/platform.ts'
 import type { Steps } from '#cli/dev/steps.ts'
+import { sha256Hex } from '#lib/bytes.ts'
 import { AppError } from '#lib/error.ts'
 
 const EXAMPLE = 'examples/word-count'
@@ -14,7 +15,12 @@ const NAME = 'word-count'
 export async function runDemo(cli: Cli, steps: Steps, platform: Platform): Promise<void> {
   const { api, orgId } = platform
   const component = await readFile(join(cli.root, EXAMPLE, 'word-count.wasm'))
+  const { functions } = await api.compute.functions.list({ orgId })
+  const there = functions.find(({ name }) => name === NAME)
+  // What somebody deployed, set or rolled back stays as it is.
+  if (there && there.sha256 !== sha256Hex(component)) return
   await steps.run(`deployed ${NAME}`, async () => {
+    if (there) return { note: `version ${there.version}, as it was` }
     const { function: made } = await api.compute.functions.deploy({
       orgId,
       name: NAME,

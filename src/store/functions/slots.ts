@@ -45,6 +45,22 @@ export async function adoptSlots(db: Store | Tx, engineId: string): Promise<Slot
   return rows
 }
 
+/** What a version holds, node by node. */
+export async function heldByVersion(
+  db: Store | Tx,
+  versionId: string,
+): Promise<{ nodeRecordId: string; cpuMillis: number; memMb: number }[]> {
+  return db
+    .selectFrom('slots')
+    .select((eb) => [
+      'nodeId as nodeRecordId',
+      eb('cpuMillis', '*', eb.ref('units')).as('cpuMillis'),
+      eb('memMb', '*', eb.ref('units')).as('memMb'),
+    ])
+    .where('versionId', '=', versionId)
+    .execute()
+}
+
 export type Units = { id: string; units: number }
 
 /** Gives units of one node's slots back, of those that the engine still counts; answers what each had taken off. */
