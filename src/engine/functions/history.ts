@@ -50,20 +50,32 @@ export class History {
   }
 
   async #write(rows: InvocationRow[]): Promise<number> {
+    let written: number
     try {
-      await insertInvocations(this.#db, rows)
+      written = await this.#insert(rows)
     } catch (error) {
-      // Kept while the store is away; a batch that the store refuses would be refused for ever.
-      if (error instanceof AppError && error.code === 'UNAVAILABLE') {
-        this.#rows = [...rows, ...this.#rows].slice(-KEPT_MAX)
-        throw error
-      }
-      this.#log.error({ err: error, dropped: rows.length }, 'history was refused by the store')
-      return 0
+      this.#rows = [...rows, ...this.#rows].slice(-KEPT_MAX)
+      throw error
     }
     if (this.#dropped > 0)
       this.#log.warn({ dropped: this.#dropped }, 'history was dropped: the store was away')
     this.#dropped = 0
-    return rows.length
+    return written
+  }
+
+  /** Rejects while the store is away. A row that it refuses costs itself only: everybody's are in one batch. */
+  async #insert(rows: readonly InvocationRow[]): Promise<number> {
+    try {
+      await insertInvocations(this.#db, rows)
+      return rows.length
+    } catch (error) {
+      if (error instanceof AppError && error.code === 'UNAVAILABLE') throw error
+      if (rows.length > 1) {
+        const half = rows.length >> 1
+        return (await this.#insert(rows.slice(0, half))) + (await this.#insert(rows.slice(half)))
+      }
+      this.#log.error({ err: error, id: rows[0]?.id }, 'a row of history was refused by the store')
+      return 0
+    }
   }
 }

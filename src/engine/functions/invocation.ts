@@ -89,10 +89,20 @@ async function tryNodes(parts: InvocationParts, attempt: Attempt): Promise<Tried
     const left = repeated ? WAIT_FOR_ROOM_MS : began + WAIT_FOR_ROOM_MS - clock.monotonic()
     const waitMs = faulty ? 0 : Math.max(0, left)
     const wanted = { known, exclude, waitMs, signal }
-    const admitted = await admission.acquire(wanted, tries === 1 && attempt.isRead)
-    if (admitted.kind !== 'slot') return failed ?? { none: admitted }
-    const { slot, node } = admitted
-    const run = await runIn(parts, admitted, attempt)
+    let tried: Tried
+    try {
+      const admitted = await admission.acquire(wanted, tries === 1 && attempt.isRead)
+      tried =
+        admitted.kind === 'slot'
+          ? { ...admitted, run: await runIn(parts, admitted, attempt) }
+          : { none: admitted }
+    } catch (error) {
+      // A rejection says that nothing ran. Where something has, its caller hears how that ended.
+      if (failed && repeated) return failed
+      throw error
+    }
+    if ('none' in tried) return failed ?? tried
+    const { run, slot, node } = tried
     const { nodeRecordId } = slot.row
     if (run.end.kind === 'fault') parts.placer.failed(nodeRecordId)
     const nodeFailed = run.end.kind === 'fault' || run.end.kind === 'node-lost'

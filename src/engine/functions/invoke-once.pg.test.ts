@@ -4,12 +4,14 @@ import { test } from 'node:test'
 import { z } from 'zod'
 import { until } from '#lib/until.ts'
 import { releaseKeysOfEngine } from '#store/idempotency.ts'
+import { nodeRow, seedNodes } from '#store/test-fleet.ts'
 import { cuttable } from '#test/cuttable.ts'
 import { type Bed, gate, invokerBed } from '#test/invoker-bed.ts'
 import { ORG } from '#test/world.ts'
 
 const Answer = z.looseObject({
   ok: z.boolean().optional(),
+  reason: z.string().optional(),
   stdout: z.string().optional(),
   data: z.looseObject({ reason: z.string() }).optional(),
 })
@@ -52,6 +54,27 @@ test('D51 what was refused before it ran gives its key back', async (t) => {
   await bed.add(['node-a1'])
   await bed.deploy('hello')
   assert.equal((await invoke('once')).ok, true)
+})
+
+test('D51 FN-6 what acted and could not be done again elsewhere is told as it ended, and keeps its key', async (t) => {
+  const bed = await invokerBed(t)
+  await bed.add(['node-a1'])
+  await bed.deploy('hello', { idempotent: true })
+  const { engine, platformOrgId } = bed.world
+  await seedNodes(engine.db, [nodeRow('node-a2', platformOrgId)], 'eng_other')
+  bed.nodes.scripts.set('node-a1', async (invocation) => {
+    await invocation.start(false)
+    bed.nodes.lose(invocation.nodeRecordId)
+  })
+  const invoke = await caller(bed)
+  const first = await invoke('once')
+  assert.deepEqual([first.status, first.ok, first.reason], [200, false, 'node-lost'])
+  bed.nodes.connect('node-a1')
+  assert.deepEqual(await invoke('once'), first)
+  assert.equal(bed.nodes.opened.length, 1)
+  await bed.invoker.flushHistory()
+  const rows = await engine.db.selectFrom('invocations').select('reason').execute()
+  assert.deepEqual(rows, [{ reason: 'node-lost' }])
 })
 
 test('D51 while it runs a repetition hears so; once its engine died nobody knows, and it is not run again', async (t) => {

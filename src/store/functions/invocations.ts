@@ -41,7 +41,7 @@ export async function insertInvocations(db: Store, rows: readonly InvocationRow[
         "id" text, "orgId" text, "functionId" text, "functionName" text, "version" integer,
         "nodeId" text, "nodeName" text, "trustTier" text, "startedAt" timestamptz,
         "durationMs" integer, "ok" boolean, "exitCode" integer, "reason" text, "error" text,
-        "memPeakMb" integer, "fuelUsed" bigint, "stdoutBytes" integer, "stderrBytes" integer
+        "memPeakMb" integer, "fuelUsed" bigint, "stdoutBytes" bigint, "stderrBytes" integer
       )
       -- A batch that was sent twice because its first answer was lost.
       on conflict (id) do nothing
