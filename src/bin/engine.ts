@@ -219,6 +219,7 @@ const limitsOf = (config: EngineConfig): ConstructorParameters<typeof RateLimit>
   enroll: config.enrollsPerMinute,
   deploy: config.deploysPerMinute,
   invoke: config.invokesPerMinute,
+  'public-invoke': config.publicInvokesPerMinute,
   'sign-in': config.signInsPerMinute,
 })
 

@@ -12,10 +12,10 @@ export async function resolveCaller(engine: Engine, headers: IncomingHttpHeaders
   const bearer = bearerOf(headers)
   const key = headers['x-api-key'] ?? (bearer?.startsWith(ORG_KEY_PREFIX) ? bearer : undefined)
   if (key !== undefined) return byKey(engine, String(key))
-  const person = await engine.auth.person(headers)
-  if (person) return byPerson(engine, person)
   if (bearer === undefined && headers.cookie === undefined)
     throw unauthenticated('NO_CREDENTIAL', 'No credential was sent')
+  const person = await engine.auth.person(headers)
+  if (person) return byPerson(engine, person)
   throw unauthenticated('SIGN_IN_ENDED', 'This sign-in is not known, or it has ended')
 }
 

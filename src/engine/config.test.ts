@@ -26,6 +26,7 @@ test('AC-3 rule 9 without anything set the defaults hold', () => {
     enrollsPerMinute: 60,
     deploysPerMinute: 60,
     invokesPerMinute: 60_000,
+    publicInvokesPerMinute: 600,
     unregisteredPerAddress: 64,
     shutdownMs: 10_000,
     dev: false,

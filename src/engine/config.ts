@@ -99,6 +99,11 @@ export const engineSettings = z.object({
     flag: 'invokes-per-minute',
     help: 'Invocations of one organization',
   }),
+  publicInvokesPerMinute: perMinute.default(600).meta({
+    env: 'CLUTCH_PUBLIC_INVOKES_PER_MINUTE',
+    flag: 'public-invokes-per-minute',
+    help: 'Invocations of public functions that one address makes as a stranger',
+  }),
   unregisteredPerAddress: z.coerce.number().int().min(1).default(64).meta({
     env: 'CLUTCH_UNREGISTERED_PER_ADDRESS',
     flag: 'unregistered-per-address',

@@ -11,6 +11,7 @@ import { authorize, resolveCaller } from '#engine/caller.ts'
 import type { Engine } from '#engine/engine.ts'
 import { idempotently, keyOf, type IdempotentCall } from '#engine/kernel-idempotency.ts'
 import { invalidInput, isGone, toContractError } from '#engine/kernel-errors.ts'
+import type { AddressLimit, LimitName } from '#engine/rate-limit.ts'
 import { isStorable, textFaults } from '#engine/kernel-text.ts'
 import { AppError, messageOf } from '#lib/error.ts'
 import { newId } from '#lib/id.ts'
@@ -118,10 +119,22 @@ const objectOf = (value: unknown): { [key: string]: unknown } =>
 
 /** Throws RATE_LIMITED when the org has called too often. */
 export function limitRate(engine: Engine, limit: NonNullable<Meta['limit']>, orgId: string): void {
-  const waitMs = engine.rateLimit.take(limit, orgId)
+  const message = `Too many calls of ${limit} a minute for this organization`
+  take(engine, { limit, of: orgId, message })
+}
+
+/** Throws RATE_LIMITED when the address, as `networkOf` has it, has called too often. */
+export function limitAddress(engine: Engine, limit: AddressLimit, network: string): void {
+  take(engine, { limit, of: network, message: 'Too many tries from this address' })
+}
+
+type Taken = { limit: LimitName; of: string; message: string }
+
+function take(engine: Engine, { limit, of, message }: Taken): void {
+  const waitMs = engine.rateLimit.take(limit, of)
   if (waitMs === undefined) return
   engine.metrics.limited.labels(limit).inc()
-  throw new AppError('RATE_LIMITED', `Too many calls of ${limit} a minute for this organization`, {
+  throw new AppError('RATE_LIMITED', message, {
     details: {
       reason: 'RATE_LIMITED',
       retryAfterMs: waitMs,

@@ -4,7 +4,7 @@ import { RateLimit } from '#engine/rate-limit.ts'
 import { seededRandom } from '#lib/random.ts'
 import { fakeClock } from '#lib/fake-clock.ts'
 
-const limits = { enroll: 60, deploy: 1, invoke: 60_000, 'sign-in': 10 }
+const limits = { enroll: 60, deploy: 1, invoke: 60_000, 'public-invoke': 10, 'sign-in': 10 }
 
 test('AC-3 a minute’s worth passes at once; then one at a time as it refills', async () => {
   const clock = fakeClock()

@@ -1,11 +1,12 @@
-// How often an org may call what is dear, and an address try to join (AC-3): one bucket of tokens each, in this engine's
+// How often an org may call what is dear, and an address try to join or call as a stranger (AC-3): one bucket of tokens each, in this engine's
 // memory.
 // A bucket holds a minute's worth and refills evenly: a burst passes, a flood does not. N engines allow N times as much.
 import type { Meta } from '#api/base.ts'
 import type { Clock } from '#lib/clock.ts'
 
-/** `sign-in` counts addresses, the others orgs. */
-export type LimitName = NonNullable<Meta['limit']> | 'sign-in'
+/** Of an address, not of an org. */
+export type AddressLimit = 'sign-in' | 'public-invoke'
+export type LimitName = NonNullable<Meta['limit']> | AddressLimit
 
 /** Calls a minute of one org or address. */
 export type Limits = Record<LimitName, number>
@@ -26,6 +27,7 @@ export class RateLimit {
       enroll: new Buckets(limits.enroll),
       deploy: new Buckets(limits.deploy),
       invoke: new Buckets(limits.invoke),
+      'public-invoke': new Buckets(limits['public-invoke']),
       'sign-in': new Buckets(limits['sign-in']),
     }
   }

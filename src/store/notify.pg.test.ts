@@ -89,8 +89,9 @@ test('design 4.7 a function tells its current version and its end, a quota its o
       .onConflict((c) => c.column('orgId').doUpdateSet({ invocationsAtOnce }))
       .execute()
   await db.deleteFrom('orgQuotas').execute()
-  await until('all are heard', () => heard.length >= 5)
+  await until('all are heard', () => heard.length >= 6)
   assert.deepEqual(heard, [
+    { kind: 'function', id: 'fn_1', version: 1 },
     { kind: 'function', id: 'fn_1', version: 3 },
     { kind: 'function', id: 'fn_1', version: 0 },
     ...Array(3).fill({ kind: 'quota', orgId: 'org_a' }),

@@ -1,4 +1,5 @@
-// What an invocation must know before it begins: the function, its slots, their nodes, the org's quota.
+// What an invocation must know before it begins: the function, its slots, their nodes, the org's quota, and whether it is
+// for everybody.
 // 1. While the engine hears of changes, what it knows for sure is asked of nobody: a warm invocation needs no store.
 // 2. While it hears nothing, every invocation reads; what its own procedures and its gateway tell counts in any case.
 // 3. While the store is away, what was known last has to do (design §10): running things do not stop for a database.
@@ -8,7 +9,7 @@ import { admissible, type Workload } from '#core/placement/place.ts'
 import type { Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import type { Store } from '#store/connect.ts'
-import type { FunctionRow } from '#store/functions/functions.ts'
+import { type FunctionRow, publicFunction } from '#store/functions/functions.ts'
 import { functionToRun, slotsOfVersion } from '#store/functions/runnable.ts'
 import type { Gateway } from '#engine/gateway/gateway.ts'
 import { Known, type Ticks } from '#engine/functions/known.ts'
@@ -17,6 +18,8 @@ import type { Slot, SlotTable } from '#engine/functions/slot-table.ts'
 const FUNCTIONS_MAX = 10_000
 const NODES_MAX = 50_000
 const QUOTAS_MAX = 10_000
+/** Names that are no public function's: strangers choose them. */
+const MISSES_MAX = 10_000
 /** A store that did not answer is not asked again for this long by invocations that can do without. */
 const AWAY_FOR_MS = 500
 /** How long an invocation that can do without the store waits for its answer. */
@@ -44,6 +47,9 @@ export class Catalog {
   readonly #functions: Known<KnownFunction>
   readonly #nodes: Known<PlacementNode>
   readonly #quotas: Known<number | null>
+  /** Orgs of public functions, by what stands in their address; and addresses that are none's. */
+  readonly #public: Known<string>
+  readonly #misses: Known<true>
   #hearing = false
   #awayUntil = -Infinity
 
@@ -52,12 +58,14 @@ export class Catalog {
     this.#functions = new Known(deps.ticks, FUNCTIONS_MAX)
     this.#nodes = new Known(deps.ticks, NODES_MAX)
     this.#quotas = new Known(deps.ticks, QUOTAS_MAX)
+    this.#public = new Known(deps.ticks, FUNCTIONS_MAX)
+    this.#misses = new Known(deps.ticks, MISSES_MAX)
   }
 
   /** Whether changes that others make are heard of at once. What happened before it began is not known. */
   set hearing(hearing: boolean) {
-    if (hearing)
-      for (const known of [this.#functions, this.#nodes, this.#quotas]) known.changedAll()
+    const all = [this.#functions, this.#nodes, this.#quotas, this.#public, this.#misses]
+    if (hearing) for (const known of all) known.changedAll()
     this.#hearing = hearing
   }
 
@@ -71,6 +79,9 @@ export class Catalog {
 
   functionChanged(functionId: string): void {
     this.#functions.changed(functionId)
+    this.#public.changed(functionId)
+    // It may have a name that was no function's.
+    this.#misses.changedAll()
   }
 
   quotaChanged(orgId: string): void {
@@ -111,6 +122,36 @@ export class Catalog {
     } catch (error) {
       this.#noteAway(error)
       if (last?.artifact && this.isAway) return last
+      throw error
+    }
+  }
+
+  /**
+   * The id of the org, by id or slug, when it has a function of this name that anybody may invoke. While the store is
+   * away, as it was known last; rejects with UNAVAILABLE when nothing was.
+   */
+  async publicOrg(org: string, name: string): Promise<string | undefined> {
+    const key = keyOf(org, name)
+    if (this.#hearing) {
+      const sure = this.#public.sure(key)
+      if (sure !== undefined || this.#misses.sure(key)) return sure
+    }
+    const last = this.#public.last(key)
+    if (last !== undefined && this.isAway) return last
+    const readAt = this.#deps.ticks.now
+    try {
+      const reading = publicFunction(this.#deps.db, { org, name })
+      const found = await (last === undefined ? reading : this.#patiently(reading))
+      this.#awayUntil = -Infinity
+      if (found) this.#public.learn(key, found.orgId, { subject: found.id, readAt })
+      else {
+        this.#public.forget(key)
+        this.#misses.learn(key, true, { subject: key, readAt })
+      }
+      return found?.orgId
+    } catch (error) {
+      this.#noteAway(error)
+      if (last !== undefined && this.isAway) return last
       throw error
     }
   }

@@ -56,6 +56,7 @@ export function createInvoker(deps: InvokerDeps): Invoker {
         running--
       }
     },
+    publicOrg: ({ org, name }) => catalog.publicOrg(org, name),
     changed: (change) => take(parts, change, deps.id),
     hearing(hearing) {
       catalog.hearing = hearing

@@ -221,3 +221,42 @@ test('design 10 with the store away warm invocations go on, cold ones are store_
   t.after(() => db.destroy())
   assert.deepEqual(await slotDrift(db), [])
 })
+
+test('FN-9 4.7 whether a function is for everybody is remembered, also that it is not, until another engine changes it', async (t) => {
+  const { a, b } = await twoEngines(t)
+  const asked = () => a.invoker.publicOrg({ org: 'platform', name: 'open' })
+  assert.equal(await asked(), undefined)
+  const { db } = b.world.engine
+  await b.deploy('open')
+  await a.heard()
+  assert.equal(await asked(), undefined)
+  // Behind everybody's back: who reads again would see it.
+  await db.updateTable('functionVersions').set({ public: true }).execute()
+  assert.equal(await asked(), undefined)
+  await b.deploy('open', { public: true })
+  await a.heard()
+  assert.equal(await asked(), a.world.platformOrgId)
+  await db.updateTable('functionVersions').set({ public: false }).execute()
+  assert.equal(await asked(), a.world.platformOrgId)
+  await b.client.compute.functions.delete({ orgId: ORG, name: 'open' })
+  await a.heard()
+  assert.equal(await asked(), undefined)
+})
+
+test('FN-9 design 10 a public function works for strangers while the store is away', async (t) => {
+  const { target, away } = await cuttable(t)
+  const bed = await invokerBed(t, { target })
+  await bed.add(['node-a1'])
+  await bed.deploy('open', { public: true })
+  await bed.heard()
+  const call = () => fetch(`${bed.world.url}/fn/platform/open`, { method: 'POST' })
+  const first = await call()
+  assert.equal(first.status, 200, await first.text())
+  await away()
+  for (let i = 0; i < 3; i++) {
+    const next = await call()
+    assert.equal(next.status, 200, await next.text())
+  }
+  const unknown = await fetch(`${bed.world.url}/fn/platform/other`, { method: 'POST' })
+  assert.equal(unknown.status, 503)
+})

@@ -40,6 +40,8 @@ export type Invoker = {
    * is away, the node is at another engine).
    */
   invoke(request: InvokeRequest): Promise<Invoked>
+  /** The id of the org, by id or slug, when it has a function of this name that anybody may invoke; else undefined. */
+  publicOrg(of: { org: string; name: string }): Promise<string | undefined>
   /**
    * A row that invocations depend on has changed: call it when the change is committed. The next invocation sees it, and
    * those that wait look again. What other engines change comes by `pg_notify`.

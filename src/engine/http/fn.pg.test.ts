@@ -12,6 +12,7 @@ import { systemClock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { type FakeClock, fakeClock } from '#lib/fake-clock.ts'
 import { until } from '#lib/until.ts'
+import { publicFunction } from '#store/functions/functions.ts'
 import { exchange, type Exchange } from '#test/http-exchange.ts'
 import { makeWorld, standInInvoker, type World } from '#test/world.ts'
 
@@ -22,15 +23,25 @@ type Setup = {
   /** What the next invocations do; each answers how it ended, exit 0 unless it says. */
   guest: (guest: Guest) => void
   invoked: InvokeRequest[]
+  /** Names that strangers asked for. */
+  lookedUp: string[]
   post: (path?: string, headers?: Record<string, string>) => Exchange
 }
 
 /** The functions `echo` (for members) and `open` (for everybody) of the org `acme`. */
-async function setup(t: TestContext, clock?: FakeClock): Promise<Setup> {
+async function setup(
+  t: TestContext,
+  options: { clock?: FakeClock; config?: { publicInvokesPerMinute: number } } = {},
+): Promise<Setup> {
   let guest: Guest = async () => undefined
   const invoked: InvokeRequest[] = []
+  const lookedUp: string[] = []
   const invoker: Invoker = {
     ...standInInvoker(() => undefined),
+    publicOrg: async (of) => {
+      lookedUp.push(of.name)
+      return (await publicFunction(world.engine.db, of))?.orgId
+    },
     async invoke(request) {
       if (!['echo', 'open'].includes(request.name)) throw noSuchFunction(request.name)
       invoked.push(request)
@@ -48,7 +59,7 @@ async function setup(t: TestContext, clock?: FakeClock): Promise<Setup> {
       }
     },
   }
-  const world = await makeWorld(t, { invoker: () => invoker, ...(clock ? { clock } : {}) })
+  const world = await makeWorld(t, { invoker: () => invoker, ...options })
   const acme = await world.makeOrg('acme')
   for (const name of ['echo', 'open']) await addFunction(world, acme, name)
   const key = await world.orgKey('member', acme)
@@ -56,6 +67,7 @@ async function setup(t: TestContext, clock?: FakeClock): Promise<Setup> {
     world,
     key,
     invoked,
+    lookedUp,
     guest: (next) => void (guest = next),
     post: (path = '/fn/acme/echo', headers = { 'x-api-key': key }) =>
       exchange(`${world.url}${path}`, { headers }),
@@ -330,6 +342,24 @@ test('FN-9 refusals before the guest are told as everywhere: rate, quota, a stor
   }
 })
 
+test('FN-9 AC-3 strangers call on the account of their address, not of the org, before anything is looked up', async (t) => {
+  const config = { publicInvokesPerMinute: 2 }
+  const { post, key, lookedUp } = await setup(t, { clock: fakeClock(), config })
+  const status = async (path: string, headers: Record<string, string>): Promise<number> => {
+    const { req, head, rest } = post(path, headers)
+    req.end()
+    await rest()
+    return (await head()).statusCode ?? 0
+  }
+  const codes: number[] = []
+  for (const name of ['open', 'nothing', 'open', 'nothing', 'x'.repeat(64)])
+    codes.push(await status(`/fn/acme/${name}`, {}))
+  codes.push(await status('/fn/acme/open', { 'x-api-key': 'clt_o_wrong' }))
+  assert.deepEqual(codes, [200, 401, 429, 429, 429, 429])
+  assert.deepEqual(lookedUp, ['open', 'nothing'])
+  for (let i = 0; i < 4; i++) assert.equal(await status('/fn/acme/open', { 'x-api-key': key }), 200)
+})
+
 test('FN-9 a client that goes away cancels its invocation, before an answer and in the middle of one', async (t) => {
   const { post, guest, invoked } = await setup(t)
   for (const said of [0, FN_HEAD_MAX]) {
@@ -399,7 +429,7 @@ test('FN-9 a slow reader holds the guest back, not memory', async (t) => {
 
 test('FN-9 a client that never reads loses its connection, and its invocation is cancelled', async (t) => {
   const clock = fakeClock()
-  const { world, guest, key } = await setup(t, clock)
+  const { world, guest, key } = await setup(t, { clock })
   const ended = Promise.withResolvers<void>()
   let pieces = 0
   guest(async ({ onStdout, signal }) => {

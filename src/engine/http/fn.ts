@@ -1,22 +1,24 @@
 // `POST /fn/<org>/<name>` (FN-9): a function as an HTTP address. The body is stdin, stdout is the answer, both streamed.
 // 1. Whoever may not invoke learns nothing: an address without a function, one of another org and one that is not public
 //    get the same answer.
-// 2. A cookie proves nothing by itself: with one the Origin must be ours. Without one nothing speaks for the caller that
+// 2. Strangers call a public function on their address's account, before anything is looked up; not on the org's, which
+//    they could use up.
+// 3. A cookie proves nothing by itself: with one the Origin must be ours. Without one nothing speaks for the caller that
 //    a page elsewhere could borrow.
-// 3. What a guest writes is never taken for a page or a script of ours: bytes without a type, sandboxed.
-// 4. A client that goes away cancels its invocation.
+// 4. What a guest writes is never taken for a page or a script of ours: bytes without a type, sandboxed.
+// 5. A client that goes away cancels its invocation.
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { ORPCError } from '@orpc/server'
 import { invoke as contract } from '#api/functions.ts'
+import { NAME_LENGTH_MAX } from '#core/name.ts'
 import { AppError } from '#lib/error.ts'
 import { authorize, resolveCaller } from '#engine/caller.ts'
-import { limitRate, type HttpContext } from '#engine/kernel.ts'
+import { limitAddress, limitRate, type HttpContext } from '#engine/kernel.ts'
 import { sendError } from '#engine/http/answer.ts'
 import { readBody } from '#engine/http/body.ts'
 import { FnAnswer } from '#engine/http/fn-answer.ts'
 import { RequestBody } from '#engine/http/request-body.ts'
-import { refuseForged } from '#engine/http/request.ts'
-import { orgOfPublicFunction } from '#store/functions/functions.ts'
+import { networkOf, refuseForged } from '#engine/http/request.ts'
 
 const PATH = /^\/fn\/([^/]+)\/([^/]+)$/
 /** Read whole before the function begins: such an invocation can be tried on another node. */
@@ -45,7 +47,6 @@ export async function serveFn(exchange: FnExchange, context: HttpContext): Promi
   }
   if (req.headers.cookie !== undefined) refuseForged(req, engine.auth.origins)
   const orgId = await orgThatAllows(context, { org, name })
-  limitRate(engine, 'invoke', orgId)
   await run(exchange, context, { orgId, name })
   return true
 }
@@ -54,22 +55,30 @@ type Named = { org: string; name: string }
 
 /** The org's id when the caller may invoke there, or the function is for everybody. */
 async function orgThatAllows(
-  { engine, headers }: HttpContext,
+  { engine, headers, ip }: HttpContext,
   { org, name }: Named,
 ): Promise<string> {
   const { meta } = contract['~orpc']
   try {
     const caller = await resolveCaller(engine, headers)
     const call = { procedure: 'compute.functions.invoke', meta, org }
-    return (await authorize(engine, caller, call)).orgId
+    const { orgId } = await authorize(engine, caller, call)
+    limitRate(engine, 'invoke', orgId)
+    return orgId
   } catch (error) {
     const refused =
       error instanceof AppError && ['UNAUTHENTICATED', 'FORBIDDEN'].includes(error.code)
-    const orgId = refused ? await orgOfPublicFunction(engine.db, { org, name }) : undefined
-    if (orgId === undefined) throw error
+    if (!refused) throw error
+    limitAddress(engine, 'public-invoke', networkOf(ip))
+    const orgId = mayExist({ org, name }) && (await engine.invoker.publicOrg({ org, name }))
+    if (!orgId) throw error
     return orgId
   }
 }
+
+/** What is longer is no name and no id: it is not even remembered. */
+const mayExist = ({ org, name }: Named): boolean =>
+  Math.max(org.length, name.length) <= NAME_LENGTH_MAX
 
 async function run(
   { req, res, patient }: FnExchange,

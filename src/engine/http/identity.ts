@@ -4,12 +4,11 @@ import { z } from 'zod'
 import type { JoinRequest } from '#engine/auth-join.ts'
 import { PASSWORD_LENGTH } from '#core/access/limits.ts'
 import { CLIENT_IP } from '#engine/auth-better.ts'
-import type { HttpContext } from '#engine/kernel.ts'
+import { type HttpContext, limitAddress } from '#engine/kernel.ts'
 import { invalidInput } from '#engine/kernel-errors.ts'
 import { textFaults } from '#engine/kernel-text.ts'
 import { BODY_MAX, jsonOf, readBody } from '#engine/http/body.ts'
 import { networkOf } from '#engine/http/request.ts'
-import { AppError } from '#lib/error.ts'
 
 type Exchange = { req: IncomingMessage; res: ServerResponse }
 
@@ -55,13 +54,7 @@ export async function serveJoin(
   by: JoinRequest['by'],
 ): Promise<void> {
   const { engine, ip, requestId } = context
-  const waitMs = engine.rateLimit.take('sign-in', networkOf(ip))
-  if (waitMs !== undefined) {
-    engine.metrics.limited.labels('sign-in').inc()
-    throw new AppError('RATE_LIMITED', 'Too many tries from this address', {
-      details: { reason: 'RATE_LIMITED', retryAfterMs: waitMs, next: 'Try again in a minute' },
-    })
-  }
+  limitAddress(engine, 'sign-in', networkOf(ip))
   const body = jsonOf(await readBody(req, BODY_MAX), req.headers['content-type'])
   const parsed = Join.safeParse(body ?? {})
   const faults = parsed.error?.issues ?? textFaults(parsed.data)

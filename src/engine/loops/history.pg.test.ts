@@ -39,6 +39,7 @@ const withHistory = (history: History): Invoker => {
   const unused = () => assert.fail('not part of this test')
   return {
     invoke: unused,
+    publicOrg: unused,
     changed: unused,
     hearing: unused,
     prepare: unused,

@@ -77,26 +77,27 @@ export async function functionByName(
     .executeTakeFirst()
 }
 
-/** The org's id, by id or slug, when it has a function of this name that anybody may invoke. */
-export async function orgOfPublicFunction(
+/** The function of this name that anybody may invoke, of an org by id or slug. */
+export async function publicFunction(
   db: Store | Tx,
   { org, name }: { org: string; name: string },
-): Promise<string | undefined> {
-  const row = await db
-    .selectFrom('functions as f')
-    .innerJoin('organizations as o', 'o.id', 'f.orgId')
-    .innerJoin('functionVersions as v', (join) =>
-      join.onRef('v.functionId', '=', 'f.id').onRef('v.version', '=', 'f.currentVersion'),
-    )
-    .select('f.orgId')
-    .where((eb) => eb.or([eb('o.id', '=', org), eb('o.slug', '=', org)]))
-    .where('f.name', '=', name)
-    .where('v.public', '=', true)
-    // An id before another org's slug, as everywhere.
-    .orderBy((eb) => eb('o.id', '=', org), 'desc')
-    .limit(1)
-    .executeTakeFirst()
-  return row?.orgId
+): Promise<{ id: string; orgId: string } | undefined> {
+  return (
+    db
+      .selectFrom('functions as f')
+      .innerJoin('organizations as o', 'o.id', 'f.orgId')
+      .innerJoin('functionVersions as v', (join) =>
+        join.onRef('v.functionId', '=', 'f.id').onRef('v.version', '=', 'f.currentVersion'),
+      )
+      .select(['f.id', 'f.orgId'])
+      .where((eb) => eb.or([eb('o.id', '=', org), eb('o.slug', '=', org)]))
+      .where('f.name', '=', name)
+      .where('v.public', '=', true)
+      // An id before another org's slug, as everywhere.
+      .orderBy((eb) => eb('o.id', '=', org), 'desc')
+      .limit(1)
+      .executeTakeFirst()
+  )
 }
 
 /** By name; `after` is the last name of the page before. */
