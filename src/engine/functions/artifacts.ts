@@ -1,5 +1,5 @@
 // Preparing components, and finding what was prepared.
-// 1. Preparations take their turns, by organization (preparing-line.ts).
+// 1. Preparations take their turns, by organization (turns.ts).
 // 2. Equal preparations at one time are one.
 // 3. Bytes are in the blob store before a row names them, and a row is believed only while its bytes are there.
 import type { Readable } from 'node:stream'
@@ -10,7 +10,7 @@ import type { Blobs } from '#store/blobs.ts'
 import { type ArtifactRow, findArtifact, saveArtifact } from '#store/functions/components.ts'
 import type { Store, Tx } from '#store/connect.ts'
 import { PREPARER, type PrepareOutcome } from '#wasm/prepare.ts'
-import { PreparingLine } from '#engine/functions/preparing-line.ts'
+import { Turns, type TurnsSpec } from '#engine/turns.ts'
 
 export type Prepare = (
   bytes: Uint8Array,
@@ -34,7 +34,7 @@ export type Prepared = {
 export class Artifacts {
   readonly #deps: { db: Store; blobs: Blobs; prepare: Prepare }
   readonly #running = new Map<string, Promise<ArtifactRow>>()
-  readonly #line = new PreparingLine()
+  readonly #line = new Turns(PREPARING)
 
   constructor(deps: { db: Store; blobs: Blobs; prepare: Prepare }) {
     this.#deps = deps
@@ -125,6 +125,29 @@ export class Artifacts {
     const blob = await this.#deps.blobs.put(outcome.artifact)
     return { sha256: blob.sha256, sizeBytes: blob.bytes, kind: outcome.kind }
   }
+}
+
+/** How long until a place in the line is free: about what one preparation takes. */
+const RETRY_AFTER_MS = 2_000
+
+const PREPARING: TurnsSpec = {
+  // A preparation keeps one core busy and may take a gigabyte.
+  places: 2,
+  // Those that came inline hold their bytes while they wait: with FN-1's 8 MiB this is 128 MiB.
+  waiting: 16,
+  waitingOfOrg: 8,
+  full: (count, own) =>
+    new AppError(
+      'UNAVAILABLE',
+      `${count} components${own ? ' of this organization' : ''} are being prepared`,
+      {
+        details: {
+          reason: 'PREPARING_FULL',
+          retryAfterMs: RETRY_AFTER_MS,
+          next: 'Deploy again in a few seconds',
+        },
+      },
+    ),
 }
 
 /** Reasons that are the preparer's trouble, not the component's. */

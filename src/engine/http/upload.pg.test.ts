@@ -1,7 +1,7 @@
 // `POST /v1/components` over real HTTP, and what can be deployed of it.
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { UPLOAD_BYTES_MAX, UPLOAD_KEPT_MS, UPLOADS_KEPT_MAX } from '#core/function/limits.ts'
@@ -245,9 +245,10 @@ test('AC-2 D45 only who may deploy there sends, and hears so before sending', as
   assert.equal((await ours.head()).statusCode, 200)
 })
 
-test('FN-1 two at a time: the third waits unread, a stalled one loses its place and leaves nothing', async (t) => {
+test('FN-1 two at a time, one of an organization: the third waits unread, a stalled one loses its place and leaves nothing', async (t) => {
   const { world, clock, open } = await setup(t)
-  const stalled = [open(), open()]
+  const other = await world.orgKey('member', await world.makeOrg('other'))
+  const stalled = [open(), open({ 'x-api-key': other }, '?orgId=other')]
   for (const { req } of stalled) req.write(PREAMBLE)
   const drafts = (): number => arriving(world)
   await until('both arrive', () => drafts() === 2)
@@ -255,7 +256,7 @@ test('FN-1 two at a time: the third waits unread, a stalled one loses its place 
   third.req.end(wordCount)
   let answered = false
   void third.head().then(() => (answered = true))
-  await until('the third waits', () => clock.pending() >= 3)
+  await until('the third waits', () => clock.pending() >= 5)
   assert.equal(answered, false)
   assert.equal(drafts(), 2)
   // Its patience is shorter than that with those who send nothing.
@@ -273,6 +274,57 @@ test('FN-1 two at a time: the third waits unread, a stalled one loses its place 
   after.req.end(wordCount)
   assert.equal((await after.head()).statusCode, 200)
 })
+
+test('FN-1 an org with an upload under way waits with its next, and another goes beside it', async (t) => {
+  const { world, open, send } = await setup(t)
+  const other = await world.orgKey('member', await world.makeOrg('other'))
+  const slow = open()
+  slow.req.write(PREAMBLE)
+  await until('it arrives', () => arriving(world) === 1)
+  const next = send(wordCount)
+  assert.equal((await send(wordCount, { 'x-api-key': other }, '?orgId=other')).status, 200)
+  slow.req.end()
+  assert.equal((await slow.head()).statusCode, 200)
+  assert.equal((await next).status, 200)
+})
+
+test('FN-1 a disk of ours that is slow is not the client’s stalling, but the whole has its time', async (t) => {
+  const { world, clock, send, open } = await setup(t)
+  const { blobs } = world.engine
+  const put = blobs.put.bind(blobs)
+  const go = Promise.withResolvers<void>()
+  let asked = false
+  blobs.put = async (source) => {
+    asked = true
+    await go.promise
+    return put(source)
+  }
+  const sent = send(wordCount)
+  await until('the disk is asked', () => asked)
+  await clock.advance(3 * PROGRESS_MS)
+  go.resolve()
+  assert.equal((await sent).status, 200)
+  // A MiB in each 25 seconds, for ever.
+  const { req, head, rest } = open()
+  req.write(PREAMBLE)
+  let answered = false
+  void head().then(() => (answered = true))
+  const draft = (): number => arrivingBytes(world)
+  for (let mib = 1; mib <= 24; mib++) {
+    req.write(Buffer.alloc(1024 * 1024))
+    await until('it is there', () => answered || draft() >= mib * 1024 * 1024)
+    assert.equal(answered, false, `${mib}`)
+    await clock.advance(25_000)
+  }
+  assert.equal((await head()).statusCode, 400)
+  assert.equal((JSON.parse((await rest()).toString()) as Told).data?.reason, 'UPLOAD_STALLED')
+})
+
+const arrivingBytes = (world: World): number => {
+  const folder = join(world.blobsFolder, 'arriving')
+  const [name] = readdirSync(folder)
+  return name === undefined ? 0 : statSync(join(folder, name)).size
+}
 
 /** Drafts of the blob store: what has not arrived whole. */
 const arriving = (world: World): number => readdirSync(join(world.blobsFolder, 'arriving')).length

@@ -2,13 +2,15 @@
 // 1. Nothing of the body is read before the caller is known and has a place; nothing is stored before the first eight
 //    bytes are those of a WASM binary (000-51).
 // 2. The bytes stream into the blob store: an upload costs a few pieces of memory, however large it is.
-// 3. A client that sends too slowly loses its place: nobody holds one by doing nothing.
+// 3. A client that sends too slowly loses its place: nobody holds one by doing nothing. Only the time counts in which it
+//    was asked for more, and the whole is bounded.
+// 4. UPLOADS_AT_ONCE at once, one of an org: each is a disk's and a connection's work. Who waits is not read.
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { orgInput } from '#api/base.ts'
 import { deploy as contract } from '#api/functions.ts'
-import { UPLOAD_BYTES_MAX } from '#core/function/limits.ts'
+import { UPLOAD_BYTES_MAX, UPLOADS_AT_ONCE } from '#core/function/limits.ts'
 import { formatBytes } from '#lib/bytes.ts'
-import type { Cancel, Clock } from '#lib/clock.ts'
+import type { Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { transaction } from '#store/connect.ts'
 import { saveUpload } from '#store/functions/uploads.ts'
@@ -21,13 +23,19 @@ import { textFaults } from '#engine/kernel-text.ts'
 import { sendJson } from '#engine/http/answer.ts'
 import { methodNotAllowed } from '#engine/http/fn.ts'
 import { RequestBody } from '#engine/http/request-body.ts'
-import { UploadTurns } from '#engine/http/upload-turns.ts'
+import { Turns } from '#engine/turns.ts'
 
 export const UPLOAD_PATH = '/v1/components'
 
-/** In each such time at least so much must come: 64 MiB take 32 minutes at worst, 2.3 at 4 Mbit/s. */
+/** In each such time at least so much must come. */
 export const PROGRESS_MS = 30_000
 const PROGRESS_BYTES = 1024 * 1024
+/** 64 MiB on a line of 1 Mbit/s. */
+const UPLOAD_MS_MAX = 10 * 60_000
+/** How long a client waits for its turn, as other large bodies do: a proxy's patience is longer. */
+const TURN_MS = 10_000
+/** 8 MiB on a line of 10 Mbit/s. */
+const RETRY_AFTER_MS = 7_000
 /** Magic and version. */
 const PREAMBLE_BYTES = 8
 /** How long a client may go on sending after its upload was refused. */
@@ -44,7 +52,8 @@ export type UploadExchange = {
 export type Uploads = { serve(exchange: UploadExchange, context: HttpContext): Promise<void> }
 
 export function createUploads(): Uploads {
-  const turns = new UploadTurns()
+  // Each that waits costs its socket.
+  const turns = new Turns({ places: UPLOADS_AT_ONCE, waiting: 64, waitingOfOrg: 16, full })
   return {
     async serve(exchange, context) {
       const { req, res } = exchange
@@ -55,12 +64,9 @@ export function createUploads(): Uploads {
       exchange.patient()
       const gone = new AbortController()
       res.once('close', () => gone.abort(new Error('the client went away')))
-      const giveBack = await turns.take(orgId, { clock: engine.clock, gone: gone.signal })
-      try {
-        sendJson(res, 200, await store(engine, orgId, req))
-      } finally {
-        giveBack()
-      }
+      const patience = { clock: engine.clock, ms: TURN_MS, gone: gone.signal }
+      const stored = await turns.inTurn(orgId, () => store(engine, orgId, req), patience)
+      sendJson(res, 200, stored)
     },
   }
 }
@@ -101,11 +107,12 @@ async function store(
 ): Promise<{ sha256: string; sizeBytes: number }> {
   const { blobs, clock, db } = engine
   const body = new RequestBody(req)
-  const stopWatching = watch(body, clock)
+  const cancel = clock.after(UPLOAD_MS_MAX, () => body.fail(tooLong()))
+  const pieces = watched(body, clock)
   try {
-    const head = await preamble(body)
+    const head = await preamble(pieces)
     const kind = checkMagic(head) === 'component' ? 'component' : 'preview1'
-    const { sha256, bytes: sizeBytes } = await blobs.put(whole(head, body))
+    const { sha256, bytes: sizeBytes } = await blobs.put(whole(head, pieces))
     await transaction(db, async (tx) => {
       await saveUpload(tx, { orgId, sha256, sizeBytes, kind, now: new Date(clock.now()) })
       // Equal bytes that nobody used may have been removed until the rows above were locked.
@@ -113,42 +120,48 @@ async function store(
     })
     return { sha256, sizeBytes }
   } finally {
-    stopWatching()
+    cancel()
     body.drop(UNREAD_MS, clock)
   }
 }
 
 /** The first pieces, with eight bytes at least unless there are no more. */
-async function preamble(body: RequestBody): Promise<Buffer> {
+async function preamble(pieces: AsyncIterator<Uint8Array>): Promise<Buffer> {
   let head = Buffer.alloc(0)
   while (head.length < PREAMBLE_BYTES) {
-    const { done, value } = await body.next()
-    if (done === true) break
-    head = Buffer.concat([head, value])
+    const next = await pieces.next()
+    if (next.done === true) break
+    head = Buffer.concat([head, next.value])
   }
   return head
 }
 
-async function* whole(head: Uint8Array, body: RequestBody): AsyncGenerator<Uint8Array> {
+async function* whole(
+  head: Uint8Array,
+  pieces: AsyncIterable<Uint8Array>,
+): AsyncGenerator<Uint8Array> {
   yield head
-  for await (const piece of body) {
-    if (body.bytes > UPLOAD_BYTES_MAX) throw tooLarge(`more than ${formatBytes(UPLOAD_BYTES_MAX)}`)
+  let bytes = head.length
+  for await (const piece of pieces) {
+    bytes += piece.length
+    if (bytes > UPLOAD_BYTES_MAX) throw tooLarge(`more than ${formatBytes(UPLOAD_BYTES_MAX)}`)
     yield piece
   }
 }
 
-/** Fails a body that comes too slowly; answers the way to stop. */
-function watch(body: RequestBody, clock: Clock): Cancel {
-  let before = 0
-  let cancel: Cancel
-  const look = (): void => {
-    if (body.ended) return
-    if (body.bytes - before < PROGRESS_BYTES) return body.fail(stalled())
-    before = body.bytes
-    cancel = clock.after(PROGRESS_MS, look)
+/** The body's pieces; fails it when they come too slowly. What a slow disk of ours takes is not the client's time. */
+async function* watched(body: RequestBody, clock: Clock): AsyncGenerator<Uint8Array> {
+  let [bytes, left] = [0, PROGRESS_MS]
+  for (;;) {
+    const since = clock.monotonic()
+    const cancel = clock.after(left, () => body.fail(stalled()))
+    const next = await body.next().finally(cancel)
+    if (next.done === true) return
+    bytes += next.value.length
+    left = Math.max(0, left - (clock.monotonic() - since))
+    if (bytes >= PROGRESS_BYTES) [bytes, left] = [0, PROGRESS_MS]
+    yield next.value
   }
-  cancel = clock.after(PROGRESS_MS, look)
-  return () => cancel()
 }
 
 const tooLarge = (size: string): AppError =>
@@ -170,6 +183,24 @@ const stalled = (): AppError =>
     'INVALID',
     `Less than ${formatBytes(PROGRESS_BYTES)} came within ${PROGRESS_MS / 1000} s`,
     { details: { reason: 'UPLOAD_STALLED', next: 'Send it again, over a faster line' } },
+  )
+
+const tooLong = (): AppError =>
+  new AppError('INVALID', `It was not all there within ${UPLOAD_MS_MAX / 60_000} minutes`, {
+    details: { reason: 'UPLOAD_STALLED', next: 'Send it again, over a faster line' },
+  })
+
+const full = (count: number, own: boolean): AppError =>
+  new AppError(
+    'UNAVAILABLE',
+    `${count} uploads${own ? ' of this organization' : ''} wait or are under way`,
+    {
+      details: {
+        reason: 'UPLOADS_FULL',
+        retryAfterMs: RETRY_AFTER_MS,
+        next: 'Send it again in a few seconds',
+      },
+    },
   )
 
 const removed = (): AppError =>
