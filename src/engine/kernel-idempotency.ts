@@ -6,6 +6,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { z } from 'zod'
 import type { Call, TxCall } from '#engine/call.ts'
 import type { Engine } from '#engine/engine.ts'
+import { ANSWER_KEPT_MAX } from '#core/function/limits.ts'
 import { sameBytes, sha256 } from '#lib/bytes.ts'
 import type { Instant } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
@@ -26,8 +27,6 @@ const KEY_PATTERN = /^[\x21-\x7e]{1,255}$/
 const CLAIM_LOST_AFTER_MS = 5 * 60_000
 /** No call runs longer: an invocation's own time (D44), its wait for room (D43), and what the engine adds. */
 const RUNS_FOR_MAX_MS = 20 * 60_000
-/** A larger answer is not kept with its key: a table that grows with every call stays small. */
-const ANSWER_KEPT_MAX = 2 * 1024 * 1024
 
 /** The header's key, checked; undefined when there is none. */
 export function keyOf(headers: IncomingHttpHeaders): string | undefined {
@@ -147,7 +146,7 @@ async function ranOnce(
       await releaseKey(engine.db, key, now).catch(() => undefined)
     throw error
   }
-  const large = JSON.stringify(answer).length > ANSWER_KEPT_MAX
+  const large = Buffer.byteLength(JSON.stringify(answer)) > ANSWER_KEPT_MAX
   try {
     await answerKey(engine.db, key, { claimedAt: now, answer: large ? { notKept: true } : answer })
   } catch (error) {

@@ -10,7 +10,7 @@ export type TurnsSpec = {
   waiting: number
   waitingOfOrg: number
   /** What those hear who have no place and may not wait; of so many, and whether they are all of their own org. */
-  full(count: number, own: boolean): AppError
+  full: (count: number, own: boolean) => AppError
 }
 
 /** How long somebody waits, and the signal that they left. */

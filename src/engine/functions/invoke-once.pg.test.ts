@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { z } from 'zod'
+import { ANSWER_KEPT_MAX } from '#core/function/limits.ts'
 import { until } from '#lib/until.ts'
 import { releaseKeysOfEngine } from '#store/idempotency.ts'
 import { nodeRow, seedNodes } from '#store/test-fleet.ts'
@@ -129,14 +130,20 @@ test('D51 an answer that is too large to keep is told as such, and not made agai
   await bed.deploy('hello')
   bed.nodes.scripts.set('node-a1', async (invocation) => {
     await invocation.start(true)
-    for (let i = 0; i < 16; i++) await invocation.stdout(new Uint8Array(64 * 1024).fill(0xff))
+    const [size = '0'] = invocation.header.args
+    for (let left = Number(size); left > 0; left -= 1024)
+      await invocation.stdout(Buffer.alloc(Math.min(left, 1024), 'x'))
     await invocation.result({ kind: 'exited', exitCode: 0 })
   })
   const invoke = await caller(bed)
-  assert.equal((await invoke('once')).ok, true)
-  const again = await invoke('once')
+  const small = { args: [String(ANSWER_KEPT_MAX - 1_024)] }
+  const first = await invoke('small', small)
+  assert.deepEqual(await invoke('small', small), first)
+  const large = { args: [String(ANSWER_KEPT_MAX)] }
+  assert.equal((await invoke('once', large)).ok, true)
+  const again = await invoke('once', large)
   assert.deepEqual([again.status, again.data?.reason], [409, 'IDEMPOTENCY_NOT_KEPT'])
-  assert.equal(bed.nodes.opened.length, 1)
+  assert.equal(bed.nodes.opened.length, 2)
 })
 
 test('D51 a store that goes away while it runs costs the key, not the answer', async (t) => {

@@ -485,6 +485,16 @@ test('FN-9 a client that asks before it sends is told to go on', async (t) => {
   assert.equal((await rest()).length, 100_000)
 })
 
+test('FN-9 AC-2 a client that asks before it sends hears a refusal instead', async (t) => {
+  const { post } = await setup(t)
+  const headers = { expect: '100-continue', 'content-length': '100000' }
+  const { req, head } = post('/fn/acme/echo', headers)
+  req.once('continue', () => assert.fail('it was told to go on'))
+  req.flushHeaders()
+  assert.equal((await head()).statusCode, 401)
+  req.destroy()
+})
+
 test('FN-9 HTTP/1.0: no trailers; the end of the connection is the end of a whole body', async (t) => {
   const { world, guest, key } = await setup(t)
   const ask = async (): Promise<{ text: string; error: Error | undefined }> => {

@@ -37,6 +37,13 @@ export async function listenHttp(
   let listener: Listener = (_req, res) => void res.writeHead(503).end()
   let stopping = false
   const active = new Set<ServerResponse>()
+  const take = (req: IncomingMessage, res: ServerResponse): void => {
+    // A client that is told keeps no connection to an engine that ends.
+    if (stopping) res.setHeader('connection', 'close')
+    active.add(res)
+    res.once('close', () => active.delete(res))
+    listener(req, res, bodyDeadline(req, res, clock))
+  }
   const server = createServer(
     {
       maxHeaderSize: HEADERS_MAX,
@@ -46,14 +53,13 @@ export async function listenHttp(
       keepAliveTimeout: KEEP_ALIVE_MS,
       connectionsCheckingInterval: HEADERS_TIMEOUT_MS / 2,
     },
-    (req, res) => {
-      // A client that is told keeps no connection to an engine that ends.
-      if (stopping) res.setHeader('connection', 'close')
-      active.add(res)
-      res.once('close', () => active.delete(res))
-      listener(req, res, bodyDeadline(req, res, clock))
-    },
+    (req, res) => take(req, res),
   )
+  server.on('checkContinue', (req, res) => {
+    // A client that asks first hears a refusal before it sends; otherwise when somebody begins to read.
+    req.once('resume', () => void (res.headersSent || res.writeContinue()))
+    take(req, res)
+  })
   server.maxHeadersCount = HEADER_COUNT_MAX
   server.maxConnections = CONNECTIONS_MAX
   const port = await listening(server, at)

@@ -361,6 +361,9 @@ test('FN-1 what nobody deployed is dropped after a day with its bytes; what a ve
 test('FN-1 of an org the newest that it did not deploy are kept', async (t) => {
   const { world, clock, send } = await setup(t)
   const hashes: string[] = []
+  const otherId = await world.makeOrg('other')
+  const other = { 'x-api-key': await world.orgKey('member', otherId) }
+  await send(Buffer.concat([PREAMBLE, Buffer.from('0')]), other, '?orgId=other')
   for (let n = 0; n < UPLOADS_KEPT_MAX + 2; n++) {
     await clock.advance(1_000)
     const { status, body } = await send(Buffer.concat([PREAMBLE, Buffer.from(`${n}`)]))
@@ -370,10 +373,15 @@ test('FN-1 of an org the newest that it did not deploy are kept', async (t) => {
   const rows = await world.engine.db
     .selectFrom('componentUploads')
     .select('sha256')
+    .where('orgId', '<>', otherId)
     .orderBy('createdAt')
     .execute()
   assert.deepEqual(
     rows.map(({ sha256 }) => sha256),
     hashes.slice(2),
   )
+  // The bytes of the others are gone with them, unless somebody else sent them, too.
+  const { blobs } = world.engine
+  const there = await Promise.all(hashes.slice(0, 4).map((sha256) => blobs.has(sha256)))
+  assert.deepEqual(there, [true, false, true, true])
 })

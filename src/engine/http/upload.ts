@@ -13,6 +13,7 @@ import { formatBytes } from '#lib/bytes.ts'
 import type { Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { transaction } from '#store/connect.ts'
+import { forgetUnused } from '#store/functions/components.ts'
 import { saveUpload } from '#store/functions/uploads.ts'
 import { checkMagic } from '#wasm/check.ts'
 import { authorize, resolveCaller } from '#engine/caller.ts'
@@ -114,9 +115,12 @@ async function store(
     const kind = checkMagic(head) === 'component' ? 'component' : 'preview1'
     const { sha256, bytes: sizeBytes } = await blobs.put(whole(head, pieces))
     await transaction(db, async (tx) => {
-      await saveUpload(tx, { orgId, sha256, sizeBytes, kind, now: new Date(clock.now()) })
+      const now = new Date(clock.now())
+      const displaced = await saveUpload(tx, { orgId, sha256, sizeBytes, kind, now })
       // Equal bytes that nobody used may have been removed until the rows above were locked.
       if (!(await blobs.has(sha256))) throw removed()
+      // At once: who sends on and on would else fill the disk before the next pruning.
+      for (const old of await forgetUnused(tx, displaced, now)) await blobs.delete(old)
     })
     return { sha256, sizeBytes }
   } finally {

@@ -14,8 +14,10 @@ import { pruneUploads } from '#store/functions/uploads.ts'
 const EVERY_MS = 10 * 60_000
 /** A component that is being deployed is younger. */
 const UNUSED_KEPT_MS = 3_600_000
-/** Components of one pass: their bytes are removed while their rows are locked. */
-const COMPONENTS_MAX = 100
+/** Components of one transaction: their bytes are removed while their rows are locked. */
+const COMPONENTS_AT_ONCE = 100
+/** Of one pass: more than orgs leave behind between two. */
+const COMPONENTS_MAX = 10_000
 
 export type PruneDeps = { db: Store; blobs: Blobs; clock: Clock; log: Logger }
 
@@ -51,12 +53,15 @@ export async function pruneFunctions(
   const versions = await pruneVersions(db, VERSIONS_KEPT)
   const uploads = await pruneUploads(db, now - UPLOAD_KEPT_MS)
   const before = new Date(now - UNUSED_KEPT_MS)
-  const removed = await transaction(db, async (tx) => {
-    const hashes = await forgetUnused(tx, unused, before)
-    // Before the commit: a deploy of the same bytes waits for these rows, and then puts the bytes again.
-    for (const sha256 of hashes) await blobs.delete(sha256)
-    return hashes.length
-  })
+  let removed = 0
+  for (let at = 0; at < unused.length; at += COMPONENTS_AT_ONCE)
+    removed += await transaction(db, async (tx) => {
+      const some = unused.slice(at, at + COMPONENTS_AT_ONCE)
+      const hashes = await forgetUnused(tx, some, before)
+      // Before the commit: a deploy of the same bytes waits for these rows, and then puts the bytes again.
+      for (const sha256 of hashes) await blobs.delete(sha256)
+      return hashes.length
+    })
   const found = await unusedComponents(db, { before, limit: COMPONENTS_MAX })
   return { invocations, versions, uploads, blobs: removed, unused: found }
 }

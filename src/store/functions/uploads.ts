@@ -10,12 +10,12 @@ export type Upload = { orgId: string; sha256: string; sizeBytes: number }
 /**
  * Records bytes that are in the blob store. A component that is there already counts as new: whoever removes unused bytes
  * has done so before this returns, or leaves these alone; so the caller looks for them again after it. Of an org the
- * newest UPLOADS_KEPT_MAX stay.
+ * newest UPLOADS_KEPT_MAX stay. Returns the others' hashes that nobody prepared: their bytes may go with `forgetUnused`.
  */
 export async function saveUpload(
   tx: Tx,
   upload: Upload & { kind: 'component' | 'preview1'; now: Date },
-): Promise<void> {
+): Promise<string[]> {
   const { orgId, sha256, sizeBytes, kind, now } = upload
   await tx
     .insertInto('components')
@@ -28,12 +28,15 @@ export async function saveUpload(
     .onConflict((conflict) => conflict.columns(['orgId', 'sha256']).doUpdateSet({ createdAt: now }))
     .execute()
   // Refused components come again and again, each with other bytes: the older make room.
-  await sql`
+  const { rows } = await sql<{ sha256: string; prepared: boolean }>`
     delete from component_uploads where org_id = ${orgId} and sha256 in (
       select sha256 from component_uploads where org_id = ${orgId}
       order by created_at desc, sha256 offset ${UPLOADS_KEPT_MAX}
     )
+    returning sha256,
+      exists (select from artifacts a where a.component_sha256 = component_uploads.sha256) as prepared
   `.execute(tx)
+  return rows.filter(({ prepared }) => !prepared).map((row) => row.sha256)
 }
 
 /** The bytes' size when the org may deploy them by their hash: it sent them, or has a version of them. */
