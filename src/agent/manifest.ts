@@ -1,10 +1,16 @@
-// What this machine offers (ND-29): all of its CPU and nine tenths of its memory, or less when told so.
+// What this machine offers (ND-29): all of its CPU and nine tenths of its memory, or less when told so. Never more CPU
+// than its runners can use: what an engine may book, the node has room for.
 import { availableParallelism, totalmem } from 'node:os'
+import { CPU_MILLIS } from '#core/function/limits.ts'
+import { RUNNERS_MAX } from '#agent/drivers/wasm/runner-pool.ts'
 import type { Manifest } from '#protocol/messages.ts'
 
 const MIB = 1024 * 1024
 /** Kept for the host: the agent itself, the kernel, whoever signs in. */
 const MEM_KEPT = 0.1
+
+/** As many of the smallest functions as there may be runners: 80 cores. */
+const CPU_MILLIS_MAX = RUNNERS_MAX * CPU_MILLIS.min
 
 export type Machine = {
   cores: number
@@ -27,7 +33,7 @@ export function manifestOf(
   },
   jailMissing: readonly string[],
 ): Manifest {
-  const cpuMillis = machine.cores * 1000
+  const cpuMillis = Math.min(machine.cores * 1000, CPU_MILLIS_MAX)
   const memMb = Math.floor((machine.memory * (1 - MEM_KEPT)) / MIB)
   return {
     cpuMillis: Math.min(cpuMillis, offer.maxCpuMillis ?? cpuMillis),

@@ -6,6 +6,7 @@ import { systemClock, type Clock } from '#lib/clock.ts'
 import { AppError, messageOf } from '#lib/error.ts'
 import { ARTIFACT_BYTES_MAX } from '#wasm/artifact.ts'
 import { checkMagic } from '#wasm/check.ts'
+import { readPrepared } from '#wasm/child/answers.ts'
 import {
   DOWN,
   type Frame,
@@ -39,7 +40,7 @@ export type PrepareOutcome =
   | { ok: false; reason: string; message: string }
 
 /** Names what made an artifact: one made by another preparer is made again. */
-export const PREPARER = 'jco-transpile-0.15.0+clutch-4'
+export const PREPARER = 'jco-transpile-0.15.0+clutch-5'
 
 /** FN-1: what the streamed upload accepts. */
 export const COMPONENT_BYTES_MAX = 64 * 1024 * 1024
@@ -131,7 +132,7 @@ export async function prepare(bytes: Uint8Array, options: PrepareOptions): Promi
   let result: PrepareResult | undefined
   let artifact: Uint8Array | undefined
   const onFrame = ({ kind, payload }: Frame): void => {
-    if (kind === UP.prepared) result = JSON.parse(payload.toString('utf8')) as PrepareResult
+    if (kind === UP.prepared) result = readPrepared(payload)
     else if (kind === UP.bytes) artifact = new Uint8Array(payload)
     else throw new Error(`unknown frame ${kind}`)
   }

@@ -18,10 +18,16 @@ import { execute, type Instantiate, type Program } from '#wasm/guest/execute.ts'
 import { DOWN, type GuestResult, type LoadRequest, readInvoke, UP } from '#wasm/child/frames.ts'
 import { createGuest } from '#wasm/guest/guest.ts'
 import { PAGE_BYTES, PAGES_PER_MIB } from '#wasm/binary/core-module.ts'
-import { limitMemory, sizeAtStart } from '#wasm/binary/limit-memory.ts'
+import { sizeAtStart } from '#wasm/binary/limit-memory.ts'
 
-/** Garbage of finished instances (mostly their memories) that may gather before it is collected. */
-const GARBAGE_BYTES_MAX = 256 * 1024 * 1024
+/**
+ * What the guest's code and finished instances (mostly their memories) may take together before these are collected: half
+ * of RUNNER_MEM_MB, so that the next guest has all of its own. A collection takes 3 to 8 ms of CPU, after the answer.
+ */
+const CODE_AND_GARBAGE_BYTES_MAX = 32 * 1024 * 1024
+
+/** However large its code: a tiny guest's instances (64 KiB) are collected a hundred at a time. */
+const GARBAGE_BYTES_MIN = 8 * 1024 * 1024
 
 /** The language's own globals, and the few others that generated glue and this program need. */
 const KEPT = new Set(
@@ -59,13 +65,7 @@ function load(bytes: Uint8Array, memMb: number): Program {
   const artifact = decodeArtifact(bytes)
   const modules = artifact.modules.map(
     ({ name, bytes: module }) =>
-      [
-        name,
-        {
-          module: new WebAssembly.Module(new Uint8Array(limitMemory(module, memMb))),
-          ...sizeAtStart(module),
-        },
-      ] as const,
+      [name, { module: new WebAssembly.Module(module), ...sizeAtStart(module) }] as const,
   )
   const memoryBytesMax = memMb * PAGES_PER_MIB * PAGE_BYTES
   if (artifact.kind === 'component') {
@@ -104,6 +104,9 @@ function invoke(program: Program, payload: Uint8Array): GuestResult {
   }
 }
 
+/** Of an artifact that does not load: it may quote what it found. */
+const ERROR_CHARS_MAX = 1000
+
 const messageOf = (error: unknown): string =>
   error instanceof Error ? error.message : String(error)
 
@@ -113,10 +116,13 @@ export function main(collect: () => void): never {
   send(UP.ready, new Uint8Array(0))
   const { memMb } = parseJson(receive().payload) as LoadRequest
   let program: Program
+  let garbageBytesMax: number
   try {
-    program = load(receive().payload, memMb)
+    const { payload } = receive()
+    program = load(payload, memMb)
+    garbageBytesMax = Math.max(GARBAGE_BYTES_MIN, CODE_AND_GARBAGE_BYTES_MAX - payload.length)
   } catch (error) {
-    sendJson(UP.loaded, { error: messageOf(error) })
+    sendJson(UP.loaded, { error: messageOf(error).slice(0, ERROR_CHARS_MAX) })
     throw error
   }
   sendJson(UP.loaded, {})
@@ -126,7 +132,7 @@ export function main(collect: () => void): never {
     sendLastJson(UP.result, result)
     if (result.last) throw new Error('a host call was cut off')
     garbageBytes += result.memPeakBytes
-    if (garbageBytes > GARBAGE_BYTES_MAX) {
+    if (garbageBytes > garbageBytesMax) {
       collect()
       garbageBytes = 0
     }

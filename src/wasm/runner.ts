@@ -3,15 +3,10 @@
 // 2. The parent holds the clock: at the cap the child is killed, and the runner is dead from then on.
 // 3. A guest's doing is an outcome; the runner's own failure is `fault` and never told as the guest's.
 import type { Cancel, Clock } from '#lib/clock.ts'
+import { RUNNER_MEM_MB } from '#core/function/limits.ts'
 import { AppError, messageOf } from '#lib/error.ts'
-import {
-  DOWN,
-  type Frame,
-  type GuestResult,
-  type Invoke,
-  invokePayload,
-  UP,
-} from '#wasm/child/frames.ts'
+import { DOWN, type Frame, type Invoke, invokePayload, UP } from '#wasm/child/frames.ts'
+import { readLoaded, readResult } from '#wasm/child/answers.ts'
 import { STDERR_BYTES_MAX, STDOUT_BYTES_MAX } from '#wasm/guest/output.ts'
 import type { Jail } from '#wasm/jail/jail.ts'
 import type { Measured, RunOutcome } from '#wasm/outcome.ts'
@@ -25,7 +20,7 @@ import {
 export type RunnerOptions = {
   /** From `prepare`. */
   artifact: Uint8Array
-  /** Cap of each of the guest's memories, MiB. */
+  /** What all memories and tables of the guest may take together, MiB. */
   memMb: number
   /** Path of the Node binary. */
   node: string
@@ -62,14 +57,18 @@ const START_MS_MAX = 20_000
 /** Stdin up to this size travels with the invocation; more is sent as the guest asks. */
 const STDIN_INLINE_BYTES = 256 * 1024
 
-/** MiB of JavaScript heap: the glue, its handles and the host's buffers. */
-const HEAP_MB = 160
+/** MiB of JavaScript heap: the glue, its handles and what it copies for the host. What needs more ends as `memory`. */
+const HEAP_MB = 64
 
 /** Node's own private memory before any guest (measured 575 MB, mostly reserved), its heap, compiled code. */
 const OVERHEAD_BYTES = 1024 * 1024 * 1024
 
-/** Resident beside the guest's own, MiB: Node, finished instances not yet collected (256), a full heap. Past it the kernel ends the child. */
-const CHILD_MEM_MB = 384
+/**
+ * The kernel's limit is what is booked and this, MiB: Node's file pages (37 MB) are counted for the first process that
+ * reads them, though all share them; and the kernel counts a child's page tables and pipes.
+ */
+export const KERNEL_SLACK_MB = 48
+const CHILD_MEM_MB = RUNNER_MEM_MB + KERNEL_SLACK_MB
 
 /** A child needs its pipes and what Node opens for its event loop. */
 const FILES_MAX = 32
@@ -259,10 +258,7 @@ export class Runner {
 
   #onFrame({ kind, payload }: Frame): void {
     if (kind === UP.ready) return this.#onReady()
-    if (kind === UP.loaded) {
-      const { error } = JSON.parse(payload.toString('utf8')) as { error?: string }
-      return this.#onLoaded(error)
-    }
+    if (kind === UP.loaded) return this.#onLoaded(readLoaded(payload))
     const running = this.#running
     if (running === undefined) throw new Error(`frame ${kind} outside an invocation`)
     if (kind === UP.stdout) return this.#output(running, 'stdout', payload)
@@ -313,7 +309,7 @@ export class Runner {
   #onResult(running: Running, payload: Buffer): void {
     // A result that crosses the kill: the kill stands, the child is going.
     if (running.ending !== undefined) return
-    const result = JSON.parse(payload.toString('utf8')) as GuestResult
+    const result = readResult(payload)
     if (result.last) this.#dead ??= 'the guest exhausted the stack inside a host call'
     const measured: Measured = {
       durationMs: result.durationMs,

@@ -2,7 +2,7 @@
 declare namespace WebAssembly {
   type Imports = Record<string, Record<string, unknown>>
   class Module {
-    constructor(bytes: Uint8Array<ArrayBuffer>)
+    constructor(bytes: Uint8Array)
     static imports(module: Module): { module: string; name: string; kind: string }[]
     static exports(module: Module): { name: string; kind: string }[]
   }

@@ -80,7 +80,7 @@ function startPreview1(module: Sized, guest: Guest, meter: Meter): void {
 }
 
 /** Names of the functions on the stack, innermost first, as far as the module has names. */
-export function wasmFrames(stack: string): string[] {
+function wasmFrames(stack: string): string[] {
   return stack
     .split('\n')
     .filter((line) => line.includes('wasm://'))

@@ -6,6 +6,8 @@ import { descendants, isGone, processAt } from '#sim/bench/process-tree.ts'
 import { until } from '#lib/until.ts'
 import type { Runner } from '#wasm/runner.ts'
 import { diag, diagArtifact } from '#agent/drivers/wasm/diag.ts'
+import { prepared, preview1, run as runOnce } from '#wasm/fixtures/run-wat.ts'
+import { RUNNER_MEM_MB } from '#core/function/limits.ts'
 import { residentMb } from '#agent/drivers/wasm/resident.ts'
 import { RunnerPool, type PoolDeps } from '#agent/drivers/wasm/runner-pool.ts'
 
@@ -141,6 +143,30 @@ test('FN-4 two blank children wait, booked, and are replaced when they are taken
   assert.equal(await runners.with(two, run), true)
 })
 
+test('FN-4 on a full node no blank child is started for the room that another runner takes', async (t) => {
+  const runners = pool(t, { memMbMax: 2 * COST_MB })
+  await runners.with(one, pidOf)
+  await runners.with(two, pidOf)
+  const started = new Set<number>()
+  for (const round of [3, 4, 5]) {
+    const lent = runners.with({ ...one, functionId: `fn_${round}` }, pidOf)
+    await until('it runs', async () => {
+      for (const pid of childrenNow().filter(isTop)) started.add(pid)
+      return Promise.race([lent.then(() => true), systemClock.sleep(1).then(() => false)])
+    })
+    assert.equal(runners.blanks, 0)
+  }
+  // The two that there were, and one for each function.
+  assert.equal(started.size, 5)
+})
+
+test('FN-4 who books by the answers is not refused: what is about to leave is waited for', async (t) => {
+  const runners = pool(t, { memMbMax: COST_MB, servedMax: 1 })
+  const pids = new Set<number>()
+  for (let i = 0; i < 4; i++) pids.add(await runners.with(one, pidOf))
+  assert.equal(pids.size, 4)
+})
+
 const fresh = (before: Set<number>): number[] => childrenNow().filter((pid) => !before.has(pid))
 const isTop = (pid: number): boolean => processAt(pid)?.parent === process.pid
 
@@ -190,7 +216,7 @@ test('FN-4 a runner is replaced after so many invocations, and when its process 
   assert.deepEqual(new Set(pids.slice(0, 3)).size, 1)
   assert.notEqual(pids[3], pids[0])
   await until('it is gone', () => !existsSync(`/proc/${pids[0]}`))
-  const grown = pool(t, { memMbMax: 4_000, residentMbMax: 1 })
+  const grown = pool(t, { memMbMax: 4_000, residentMbMax: -one.memMb })
   const before = await grown.with(one, pidOf)
   for (let i = 1; i < 100; i++) assert.equal(await grown.with(one, pidOf), before)
   assert.notEqual(await grown.with(one, pidOf), before)
@@ -202,10 +228,31 @@ test('FN-4 another CPU limit of the same function is another child', async (t) =
   assert.notEqual(await runners.with({ ...one, cpuMillis: 500 }, pidOf), first)
 })
 
-test('FN-4 a resident size is that of the process inside the wrappers of the jail', async (t) => {
+test('FN-4 a resident size is what the process inside the wrappers of the jail has for itself', async (t) => {
   const runners = pool(t)
   const size = await runners.with(one, async ({ pid }) => residentMb(pid))
-  assert.ok(size !== undefined && size > 30 && size < 300, `${size}`)
+  assert.ok(size !== undefined && size > 5 && size < 40, `${size}`)
   assert.equal(residentMb(undefined), undefined)
   assert.equal(residentMb(2 ** 22 + 1), undefined)
+})
+
+/** Its memory grows by 55 MiB, of which it touches each byte. */
+const TOUCHES = preview1(
+  [],
+  `(drop (memory.grow (i32.const 880)))
+   (memory.fill (i32.const 65536) (i32.const 1) (i32.const 57671680))`,
+)
+
+test('FN-4 forty guests of 55 MiB one after the other take no more than a runner books', async (t) => {
+  const bytes = await prepared(TOUCHES)
+  const runners = pool(t, { memMbMax: 4_000, artifact: async () => bytes })
+  const bound = { ...one, memMb: 64 }
+  let most = 0
+  for (let i = 0; i < 40; i++)
+    await runners.with(bound, async (runner) => {
+      const { outcome } = await runOnce(runner)
+      assert.equal(outcome.kind, 'exited')
+      most = Math.max(most, residentMb(runner.pid) ?? Infinity)
+    })
+  assert.ok(most < bound.memMb + RUNNER_MEM_MB, `${most} MiB`)
 })

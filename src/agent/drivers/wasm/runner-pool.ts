@@ -6,7 +6,8 @@
 //    children make room first, then the runner idle longest; a busy one never does: when all are busy the next is
 //    refused.
 // 3. A runner is closed when it idled for `idleMs`, when it served `servedMax` invocations, or when its process holds
-//    more memory than its guest and it may (RESIDENT_MB_MAX): what leaks in it leaks no further.
+//    more memory than it books: what leaks in it leaks no further.
+// 4. While room is made or waited for, no blank child starts in it.
 import type { Cancel, Clock } from '#lib/clock.ts'
 import { AppError } from '#lib/error.ts'
 import { RUNNER_MEM_MB } from '#core/function/limits.ts'
@@ -15,15 +16,13 @@ import { Runner } from '#wasm/runner.ts'
 import { BLANKS_MAX, BlankRunners } from '#agent/drivers/wasm/blank-runners.ts'
 import { residentMb } from '#agent/drivers/wasm/resident.ts'
 
-/** A child is a process of 60 MB: this many are a busy 8 GB machine. */
-export const RUNNERS_MAX = 96
-export const RUNNER_IDLE_MS = 120_000
+/** Children of one node at a time; the manifest offers no more than they can use. Each needs a uid of UID_RANGE (900). */
+export const RUNNERS_MAX = 800
+const RUNNER_IDLE_MS = 120_000
 /** A new child costs 100 ms of CPU: 10 µs an invocation. */
-export const RUNNER_SERVED_MAX = 10_000
+const RUNNER_SERVED_MAX = 10_000
 /** Guests up to this size can use a child that was started before it was known what it would run. */
 const BLANK_MEM_MB = 256
-/** Beside the guest's own: Node, and finished instances that wait for their collection; the kernel's limit is 384. */
-const RESIDENT_MB_MAX = 320
 /** Reading what the kernel counts takes 50 µs. */
 const RESIDENT_CHECK_EVERY = 100
 
@@ -38,6 +37,7 @@ export type PoolDeps = {
   blanksMax?: number
   idleMs?: number
   servedMax?: number
+  /** Beside the guest's own; by default what is booked. */
   residentMbMax?: number
   /** How the artifact's bytes are had; called only when a new runner is bound. */
   artifact(sha256: string): Promise<Uint8Array>
@@ -63,6 +63,10 @@ export class RunnerPool {
   readonly #idle = new Set<Entry>()
   /** The same by key, the last used at the end. */
   readonly #idleOf = new Map<string, Entry[]>()
+  /** Runners that end, each until its process is gone. */
+  readonly #ending = new Set<Promise<void>>()
+  /** Those that look for room. */
+  #reserving = 0
   #bookedMb = 0
   #bookedCount = 0
   #closed = false
@@ -108,7 +112,7 @@ export class RunnerPool {
 
   /** Starts blank children, so that the first function need not wait for one. */
   warm(): void {
-    if (!this.#closed) this.#blanks.topUp()
+    if (!this.#closed && this.#reserving === 0) this.#blanks.topUp()
   }
 
   /** Resolves when no process is left. */
@@ -136,7 +140,8 @@ export class RunnerPool {
     let booked = false
     let runner: Runner | undefined
     try {
-      await this.#reserve(bookedMb)
+      this.#reserving++
+      await this.#reserve(bookedMb).finally(() => this.#reserving--)
       booked = true
       const artifact = await this.#deps.artifact(bound.sha256)
       runner = await this.#bind(blank, artifact, bound)
@@ -194,7 +199,7 @@ export class RunnerPool {
   }
 
   #isWorn({ served, memMb, runner }: Entry): boolean {
-    const { servedMax = RUNNER_SERVED_MAX, residentMbMax = RESIDENT_MB_MAX } = this.#deps
+    const { servedMax = RUNNER_SERVED_MAX, residentMbMax = RUNNER_MEM_MB } = this.#deps
     if (served >= servedMax) return true
     if (served % RESIDENT_CHECK_EVERY !== 0) return false
     return (residentMb(runner.pid) ?? 0) > memMb + residentMbMax
@@ -205,12 +210,14 @@ export class RunnerPool {
     while (!this.#book(memMb)) {
       if (await this.#blanks.giveUp()) continue
       const [oldest] = this.#idle
-      if (oldest === undefined)
+      if (oldest !== undefined) await this.#drop(oldest)
+      // One that has answered may still be about to leave: who books by the answers counts it no more.
+      else if (this.#ending.size > 0) await Promise.race(this.#ending)
+      else
         throw unavailable(
           'NODE_FULL',
           `the node has no room for a runner of ${memMb} MB: ${this.#all.size} are busy`,
         )
-      await this.#drop(oldest)
     }
   }
 
@@ -237,8 +244,12 @@ export class RunnerPool {
 
   async #drop(entry: Entry): Promise<void> {
     this.#unidle(entry)
-    await entry.runner.close()
-    this.#remove(entry)
+    const ending = entry.runner.close().finally(() => {
+      this.#ending.delete(ending)
+      this.#remove(entry)
+    })
+    this.#ending.add(ending)
+    await ending
   }
 
   #remove(entry: Entry): void {
