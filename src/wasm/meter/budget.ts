@@ -26,8 +26,14 @@ export const UNITS_A_PAGE_SHIFT = 10
 export const ELEMENT_BYTES_SHIFT = 4
 export const PAGE_BYTES_SHIFT = 16
 
-/** A loop that calls nothing settles when it owes more: what a trap in it may forget, and run past the end of fuel. */
+/**
+ * A loop pays and looks at the fuel when it owes more. What small functions that it calls take is paid by them, so it
+ * looks the more often by how much the largest of them may take: see `owedMax`.
+ */
 export const OWED_UNITS_MAX = 4096
+
+/** What a loop may owe that calls uncounted functions of so much work: each call is a unit owed and `work` units run. */
+export const owedMax = (work: number): number => Math.floor(OWED_UNITS_MAX / (1 + work))
 
 /** Profile 1: a guest's call depth. A unit is a word of a frame in V8's baseline compiler. */
 export const DEPTH_UNITS = 262_144
@@ -39,11 +45,21 @@ export const FRAME_UNITS = 9
 export const HOST_FRAME_UNITS = 64
 
 /**
- * A function that calls only such as these, and takes no more of stack and of work, counts neither: its caller does,
- * by what it has left over. Small against DEPTH_UNITS, and against what runs between two looks at the fuel.
+ * A function without loops and exceptions that calls only such as these, and takes no more of stack and of work, counts
+ * neither: its caller does, by what it has left over. Small against DEPTH_UNITS, and against GAP_UNITS_MAX.
  */
 export const UNCOUNTED_STACK_MAX = 1024
-export const UNCOUNTED_WORK_MAX = 10_000
+export const UNCOUNTED_WORK_MAX = 1024
+
+/** A body looks at the fuel where more than so much may have run since it last did, whatever way led there. */
+export const GAP_UNITS_MAX = 65_536
+
+/** The same where it is left: its caller may be left as soon, and the caller's caller, down to the bottom of the stack. */
+export const TAIL_UNITS_MAX = 64
+
+/** What runs past the end of fuel at most, whatever calls what: proved where gaps are followed, in gap.ts. */
+export const PAST_FUEL_UNITS_MAX =
+  Math.floor(DEPTH_UNITS / FRAME_UNITS) * TAIL_UNITS_MAX + 3 * GAP_UNITS_MAX
 
 /** V8's own limits: a body that metering takes past them is refused, as one that starts past them is. */
 export const LOCALS_MAX = 50_000

@@ -7,13 +7,13 @@ export const EDIT = {
   none: 0,
   /** Adds [units] to what is owed. */
   charge: 1,
-  /** At a loop's header: the same, and settles when much is owed. */
+  /** At a loop's header: the same, and settles when more is owed than the edit before it, its `resume` or `none`, says. */
   loop: 2,
   /** Pays what is owed. */
   pay: 7,
   /** Pays, and ends the guest that has nothing left. */
   settle: 8,
-  /** Where the function is left: pays unless [1], gives its depth back. */
+  /** Where the function is left: as LEAVE says, and gives its depth back. */
   leave: 9,
   /** The end of the body: as `leave`. */
   end: 10,
@@ -33,6 +33,9 @@ export const EDIT = {
   f32x4: FLOAT.f32x4,
   f64x2: FLOAT.f64x2,
 } as const
+
+/** Values of `leave` and `end`. `look`: settles; a body that is not counted pays. */
+export const LEAVE = { pay: 0, paid: 1, look: 2 } as const
 
 export type Edits = {
   count: number

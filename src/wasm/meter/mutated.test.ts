@@ -5,7 +5,6 @@ import { test } from 'node:test'
 import { parse } from '@bytecodealliance/jco-transpile/wasm-tools'
 import { AppError } from '#lib/error.ts'
 import { type Random, seededRandom, systemRandom } from '#lib/random.ts'
-import { limitMemory } from '#wasm/binary/limit-memory.ts'
 import { readCoreModule } from '#wasm/binary/core-module.ts'
 import { generatedModule } from '#wasm/fixtures/generated-module.ts'
 import { meterModule } from '#wasm/meter/meter.ts'
@@ -69,7 +68,7 @@ function mutated(bytes: Uint8Array, random: Random): Uint8Array<ArrayBuffer> {
 function reasonOf(bytes: Uint8Array, canonicalNaNs: boolean, hint: string): string {
   try {
     readCoreModule(bytes)
-    const out = limitMemory(meterModule(bytes, { canonicalNaNs }), 64)
+    const out = meterModule(bytes, { canonicalNaNs })
     assert.ok(WebAssembly.validate(new Uint8Array(out)), hint)
     return 'metered'
   } catch (error) {

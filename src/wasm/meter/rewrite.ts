@@ -1,14 +1,14 @@
 // Writes one body anew from the list of what changes in it.
-// 1. What a body owes stands in a local; it is paid, that is taken from the shared fuel, before a call that may never
-//    come back or may look at the fuel, and where the function is left.
+// 1. What a body owes stands in a local; it is paid, that is taken from the shared fuel, before a call that may throw or
+//    may look at the fuel, and where the function is left. Where it is looked at: gap.ts.
 // 2. A body with one charge and no loop pays it at once and has no such local.
 // 3. A body that counts keeps the depth it found in a local and gives it back wherever it is left.
 // 4. Every insertion leaves the operand stack as it was.
 import { cursorOver, refuse, u32 } from '#wasm/binary/cursor.ts'
 import type { AddedFunctions } from '#wasm/meter/added-functions.ts'
-import { BODY_BYTES_MAX, LOCALS_MAX, OWED_UNITS_MAX } from '#wasm/meter/budget.ts'
+import { BODY_BYTES_MAX, LOCALS_MAX } from '#wasm/meter/budget.ts'
 import { type Out, putByte, putBytes, putRange, putS32, putU32 } from '#wasm/meter/bytes-out.ts'
-import { EDIT, type Edits } from '#wasm/meter/edits.ts'
+import { EDIT, type Edits, LEAVE } from '#wasm/meter/edits.ts'
 import { BLOCK, F32, F64, I64, OP, V128 } from '#wasm/meter/encoding.ts'
 import type { Body } from '#wasm/meter/walk.ts'
 
@@ -141,14 +141,14 @@ function charge(writing: Writing, units: number, isFirst: boolean): void {
   set(out, owed)
 }
 
-function chargeLoop(writing: Writing, units: number): void {
+function chargeLoop(writing: Writing, units: number, owedMax: number): void {
   const { out, owed } = writing
   if (owed === undefined) return
   get(out, owed)
   constant(out, units)
   putByte(out, OP.i64Add)
   tee(out, owed)
-  constant(out, OWED_UNITS_MAX)
+  constant(out, owedMax)
   putBytes(out, [OP.i64GtS, OP.if, BLOCK.empty])
   settle(writing)
   putByte(out, OP.end)
@@ -197,7 +197,7 @@ function writeEdit(writing: Writing, edits: Edits, n: number): void {
     case EDIT.charge:
       return charge(writing, value, n === 1)
     case EDIT.loop:
-      return chargeLoop(writing, value)
+      return chargeLoop(writing, value, edits.value[n - 1] ?? 0)
     case EDIT.pay:
       return payAndGoOn(writing)
     case EDIT.settle:
@@ -205,7 +205,8 @@ function writeEdit(writing: Writing, edits: Edits, n: number): void {
     case EDIT.leave:
     case EDIT.end:
       if (kind === EDIT.end && writing.wrapped) putByte(out, OP.end)
-      if (value === 0) pay(writing)
+      if (value === LEAVE.look && writing.found !== undefined) settle(writing)
+      else if (value !== LEAVE.paid) pay(writing)
       return giveDepthBack(writing)
     case EDIT.resume:
       return resume(writing)

@@ -1,16 +1,35 @@
 // What the walk does at the instructions that are not plain: blocks, branches, calls, exceptions, globals and growth.
 import { count, malformed, u32, u8 } from '#wasm/binary/cursor.ts'
-import { addEdit, EDIT } from '#wasm/meter/edits.ts'
+import { addEdit, EDIT, LEAVE } from '#wasm/meter/edits.ts'
+import {
+  bring,
+  bringCaught,
+  endArm,
+  enterLoop,
+  leaving,
+  look,
+  setOwedMax,
+} from '#wasm/meter/gap.ts'
 import { ACT, ACTS, skipBlockType, skipImmediates } from '#wasm/meter/instruction-set.ts'
 import { METER_GLOBALS } from '#wasm/meter/budget.ts'
 import { type FunctionType, V128 } from '#wasm/meter/shape.ts'
+import {
+  call,
+  callUnknown,
+  leave,
+  looks,
+  tailCall,
+  throwException,
+  typeAt,
+  typeOfFunction,
+  typeOfTag,
+} from '#wasm/meter/walk-calls.ts'
 import {
   beginStretch,
   die,
   type Frame,
   frameOf,
   observeTop,
-  pay,
   pop,
   push,
   topFrame,
@@ -29,24 +48,6 @@ const EMPTY_BLOCK = 0x40
 const NO_FRAME = 0x7fffffff
 const RETHROW = 0x09
 const GLOBAL_GET = 0x23
-
-function typeAt(walk: Walk, index: number): FunctionType {
-  const type = walk.shape.types[index]
-  if (type === undefined) throw malformed(walk.cursor, `there is no type ${index}`)
-  return type
-}
-
-function typeOfFunction(walk: Walk, index: number): FunctionType {
-  const type = walk.shape.functions[index]
-  if (type === undefined) throw malformed(walk.cursor, `there is no function ${index}`)
-  return typeAt(walk, type)
-}
-
-function typeOfTag(walk: Walk, index: number): FunctionType {
-  const type = walk.shape.tags[index]
-  if (type === undefined) throw malformed(walk.cursor, `there is no tag ${index}`)
-  return typeAt(walk, type)
-}
 
 function blockType(walk: Walk): FunctionType {
   const { cursor } = walk
@@ -74,6 +75,9 @@ const newFrame = (walk: Walk, act: number, type: FunctionType): Frame => ({
   targeted: false,
   resumes: false,
   edit: 0,
+  gapIn: walk.gap,
+  gapOut: 0,
+  heaviest: 0,
 })
 
 function open(walk: Walk, act: number, type: FunctionType): Frame {
@@ -86,12 +90,13 @@ function open(walk: Walk, act: number, type: FunctionType): Frame {
   return frame
 }
 
-function openLoop(walk: Walk): void {
+function openLoop(walk: Walk, at: number): void {
+  enterLoop(walk, at)
   const frame = open(walk, ACT.loop, blockType(walk))
   walk.loops++
   walk.paid = false
   if (walk.dead) return
-  // Room for what a caught exception needs here.
+  // What it may owe, and room for what a caught exception needs here.
   addEdit(walk.edits, EDIT.none, walk.cursor.at, 0)
   frame.edit = addEdit(walk.edits, EDIT.loop, walk.cursor.at, 0)
   walk.stretch = frame.edit
@@ -107,6 +112,8 @@ function openIf(walk: Walk): void {
 function nextArm(walk: Walk, act: number, params: number): void {
   const frame = topFrame(walk)
   pop(walk, frame.results)
+  endArm(walk, frame)
+  walk.gap = frame.gapIn
   frame.act = act
   walk.height = frame.height
   walk.dead = frame.dead
@@ -124,9 +131,9 @@ function nextCatch(walk: Walk, act: number, params: number): void {
   const { act: opened } = topFrame(walk)
   if (opened !== ACT.try && opened !== ACT.catch)
     throw malformed(walk.cursor, 'a catch without its try')
-  walk.found.catches = true
   nextArm(walk, act, params)
   addEdit(walk.edits, EDIT.resume, walk.cursor.at, 0)
+  look(walk, walk.cursor.at)
 }
 
 /** Whether more than one way leads to what follows the frame. */
@@ -147,9 +154,13 @@ function close(walk: Walk, at: number): void {
   pop(walk, frame.results)
   if (walk.frames.length === 1) return closeBody(walk, at)
   const diedInside = walk.dead
+  endArm(walk, frame)
+  if (frame.act === ACT.if) bring(frame, frame.gapIn)
+  walk.gap = frame.gapOut
   walk.frames.pop()
   const parent = topFrame(walk)
   parent.lowest = Math.min(parent.lowest, frame.lowest)
+  parent.heaviest = Math.max(parent.heaviest, frame.heaviest)
   walk.height = frame.height
   walk.base = parent.height
   walk.dead = frame.dead
@@ -159,17 +170,23 @@ function close(walk: Walk, at: number): void {
   stretchAfter(walk, frame, diedInside)
 }
 
-function closeLoop(walk: Walk, { edit, targeted }: Frame): void {
+function closeLoop(walk: Walk, frame: Frame): void {
+  const { edit, targeted } = frame
   walk.loops--
   if (edit === 0) return
+  setOwedMax(walk, frame)
   if (targeted) walk.found.loops++
   else walk.edits.kind[edit] = EDIT.charge
 }
 
 function closeBody(walk: Walk, at: number): void {
+  const frame = topFrame(walk)
+  endArm(walk, frame)
   walk.frames.pop()
-  if (walk.dead && !walk.found.branchesOut) return
-  addEdit(walk.edits, EDIT.end, at, walk.paid && !walk.found.branchesOut ? 1 : 0)
+  const { branchesOut } = walk.found
+  if (walk.dead && !branchesOut) return
+  const how = leaving(walk, frame.gapOut)
+  addEdit(walk.edits, EDIT.end, at, branchesOut && how === LEAVE.paid ? LEAVE.pay : how)
 }
 
 /** Notes a branch; returns how many values it takes. */
@@ -180,13 +197,8 @@ function branchTo(walk: Walk, label: number): number {
   const top = topFrame(walk)
   top.lowest = Math.min(top.lowest, number)
   if (number === 0) walk.found.branchesOut = true
+  if (!walk.dead && frame.act !== ACT.loop) bring(frame, walk.gap)
   return frame.act === ACT.loop ? frame.params : frame.results
-}
-
-/** Leaves the function: every open frame is left otherwise than at its end. */
-function leave(walk: Walk, at: number): void {
-  topFrame(walk).lowest = -1
-  if (walk.stretch !== 0) addEdit(walk.edits, EDIT.leave, at, walk.paid ? 1 : 0)
 }
 
 function branchTable(walk: Walk): void {
@@ -199,7 +211,6 @@ function branchTable(walk: Walk): void {
 
 function openTryTable(walk: Walk): void {
   const type = blockType(walk)
-  walk.found.catches = true
   for (let left = count(walk.cursor); left > 0; left--) {
     const kind = u8(walk.cursor)
     if (kind > 0x03) throw malformed(walk.cursor, `a catch of kind ${kind}`)
@@ -207,53 +218,11 @@ function openTryTable(walk: Walk): void {
     const label = u32(walk.cursor)
     branchTo(walk, label)
     const frame = frameOf(walk, label)
+    bringCaught(frame)
     if (frame.act !== ACT.loop) frame.resumes = true
     else if (frame.edit !== 0) walk.edits.kind[frame.edit - 1] = EDIT.resume
   }
   open(walk, ACT.block, type)
-}
-
-function effect(walk: Walk, type: FunctionType): void {
-  walk.found.wide ||= type.wide
-  pop(walk, type.params)
-  push(walk, type.resultCount)
-}
-
-function call(walk: Walk, at: number): void {
-  const index = u32(walk.cursor)
-  const { found, shape, known } = walk
-  const own = index - shape.importedFunctions
-  const stack = known.stack[own] ?? 0
-  if (stack > 0) {
-    found.calleeStack = Math.max(found.calleeStack, stack)
-    found.calleeWork += known.work[own] ?? 0
-  } else {
-    found.callsUnknown = true
-    found.callsHost ||= own < 0
-    // What stands here looks at the fuel when it is begun; what is imported may not.
-    pay(walk, at, own >= 0)
-  }
-  effect(walk, typeOfFunction(walk, index))
-}
-
-function callUnknown(walk: Walk, at: number, type: FunctionType): void {
-  walk.found.callsUnknown = true
-  pay(walk, at, false)
-  pop(walk, 1)
-  effect(walk, type)
-}
-
-function tailCall(walk: Walk, at: number, type: FunctionType): void {
-  walk.found.callsUnknown = true
-  pop(walk, type.params)
-  leave(walk, at)
-  die(walk)
-}
-
-function throwException(walk: Walk, at: number, operands: number): void {
-  pay(walk, at, false)
-  pop(walk, operands)
-  die(walk)
 }
 
 function global(walk: Walk, at: number): void {
@@ -334,17 +303,20 @@ const BY_NAME: Record<Exclude<keyof typeof ACT, 'refused' | 'plain'>, Handler> =
     callUnknown(walk, at, type)
   },
   callRef: (walk, at) => callUnknown(walk, at, typeAt(walk, u32(walk.cursor))),
-  tailCall: (walk, at) => tailCall(walk, at, typeOfFunction(walk, u32(walk.cursor))),
+  tailCall: (walk, at) => {
+    const index = u32(walk.cursor)
+    tailCall(walk, at, typeOfFunction(walk, index), looks(walk, index))
+  },
   tailCallIndirect: (walk, at) => {
     const type = typeAt(walk, u32(walk.cursor))
     u32(walk.cursor)
     pop(walk, 1)
-    tailCall(walk, at, type)
+    tailCall(walk, at, type, false)
   },
   tailCallRef: (walk, at) => {
     const type = typeAt(walk, u32(walk.cursor))
     pop(walk, 1)
-    tailCall(walk, at, type)
+    tailCall(walk, at, type, false)
   },
   global,
   memoryGrow: (walk, at) => grow(walk, at, EDIT.memoryGrow),

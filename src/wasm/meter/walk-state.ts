@@ -26,6 +26,11 @@ export type Frame = {
   resumes: boolean
   /** A loop's own edit. */
   edit: number
+  /** Gaps (gap.ts): where it begins, and the widest that a branch brings to its end. */
+  gapIn: number
+  gapOut: number
+  /** The most that an uncounted function takes which is called inside. */
+  heaviest: number
 }
 
 export type Walk = {
@@ -45,6 +50,10 @@ export type Walk = {
   stretch: number
   /** Whether all that was charged has been paid, whatever way led here. */
   paid: boolean
+  /** See gap.ts. */
+  gap: number
+  /** Its number among own functions. */
+  readonly own: number
   /** By stack position, the edit of the arithmetic that made the value; 0 for others. */
   producers: Int32Array
   readonly known: Known
@@ -59,7 +68,6 @@ export type Found = {
   loops: number
   /** A branch to the outermost label. */
   branchesOut: boolean
-  catches: boolean
   /** Vectors: stack values of two words. */
   wide: boolean
   /** It calls what is not known to be small and to call nothing unknown. */
@@ -133,16 +141,6 @@ export function beginStretch(walk: Walk, reached: boolean): void {
 export function charge(walk: Walk, units: number): void {
   const { value } = walk.edits
   value[walk.stretch] = (value[walk.stretch] ?? 0) + units
-}
-
-/**
- * Pays what is owed before what may never come back. In a loop it looks at what is left as well: what is called may do so
- * as little as the loop's own header, which nothing is owed at any more.
- */
-export function pay(walk: Walk, at: number, calleeLooks: boolean): void {
-  if (walk.paid || walk.stretch === 0) return
-  addEdit(walk.edits, walk.loops > 0 && !calleeLooks ? EDIT.settle : EDIT.pay, at, 0)
-  walk.paid = true
 }
 
 /** The frame that label `label` names. */

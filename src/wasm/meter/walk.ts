@@ -24,6 +24,7 @@ import {
   skipImmediates,
 } from '#wasm/meter/instruction-set.ts'
 import { type FunctionType, type Shape, V128 } from '#wasm/meter/shape.ts'
+import { run } from '#wasm/meter/gap.ts'
 import { HANDLERS, openBody } from '#wasm/meter/walk-control.ts'
 import {
   beginStretch,
@@ -118,7 +119,9 @@ function follow(walk: Walk): void {
   while (frames.length > 0) {
     const at = cursor.at
     const instruction = readOpcode(cursor)
-    charge(walk, FUEL[instruction] ?? 1)
+    const units = FUEL[instruction] ?? 1
+    charge(walk, units)
+    run(walk, at, units)
     const act = ACTS[instruction] ?? ACT.refused
     if (act === ACT.plain) {
       if (walk.canonicalNaNs && instruction >= RELAXED && instruction < ATOMIC_PREFIX)
@@ -132,7 +135,6 @@ function follow(walk: Walk): void {
 const newFound = (): Found => ({
   loops: 0,
   branchesOut: false,
-  catches: false,
   wide: false,
   callsUnknown: false,
   callsHost: false,
@@ -140,7 +142,7 @@ const newFound = (): Found => ({
   calleeWork: 0,
 })
 
-function beginWalk(walker: BodyWalker, cursor: Cursor): Walk {
+function beginWalk(walker: BodyWalker, own: number, cursor: Cursor): Walk {
   walker.edits.count = 0
   addEdit(walker.edits, EDIT.none, 0, 0)
   const { shape, edits, known, canonicalNaNs, producers } = walker
@@ -158,6 +160,8 @@ function beginWalk(walker: BodyWalker, cursor: Cursor): Walk {
     loops: 0,
     stretch: 0,
     paid: false,
+    gap: 0,
+    own,
     producers,
     found: newFound(),
   }
@@ -169,7 +173,7 @@ function frameUnits(locals: number, heightMax: number, found: Found): number {
   return FRAME_UNITS + words + (found.callsHost ? HOST_FRAME_UNITS : 0)
 }
 
-/** All that the body charges anywhere, each once: what it can take at most between two looks at the fuel. */
+/** All that the body charges anywhere, each once: without a loop, the most that it can take. */
 function workOf({ kind, value, count: edits }: Edits): number {
   let work = 0
   for (let i = 1; i < edits; i++)
@@ -185,7 +189,7 @@ export function walkBody(walker: BodyWalker, own: number, cursor: Cursor): Body 
   const { shape, known, edits } = walker
   const type = shape.types[shape.functions[shape.importedFunctions + own] ?? -1]
   if (type === undefined) throw malformed(cursor, `function ${own} has no type`)
-  const walk = beginWalk(walker, cursor)
+  const walk = beginWalk(walker, own, cursor)
   const { found } = walk
   const start = cursor.at
   const locals = type.params + readLocals(cursor, found)
@@ -197,7 +201,11 @@ export function walkBody(walker: BodyWalker, own: number, cursor: Cursor): Body 
   const units = frameUnits(locals, walk.heightMax, found)
   const stack = units + found.calleeStack
   const work = workOf(edits) + found.calleeWork
-  const counted = found.callsUnknown || stack > UNCOUNTED_STACK_MAX || work > UNCOUNTED_WORK_MAX
+  const counted =
+    found.loops > 0 ||
+    found.callsUnknown ||
+    stack > UNCOUNTED_STACK_MAX ||
+    work > UNCOUNTED_WORK_MAX
   known.stack[own] = counted ? -1 : stack
   known.work[own] = work
   return { locals, start, code, end: cursor.end, type, found, frameUnits: units, counted }
