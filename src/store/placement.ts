@@ -59,7 +59,7 @@ const heldBySql = (engineId: string): Condition => sql<boolean>`exists (
 export const effectiveTierSql = sql<TrustTier>`
   case when n.community_flag then 'community' else n.trust_tier end`
 
-export const placementColumns = sql`
+const placementColumns = sql`
   n.id, n.org_id, n.node_id, n.region, n.role, n.trust, ${effectiveTierSql} as trust_tier,
   n.provision_state, n.observed_generation, n.maintenance, n.cordoned, n.connectivity,
   n.no_schedule_reasons, n.cpu_millis, n.mem_mb, n.runtimes, n.used_cpu_millis, n.used_mem_mb`

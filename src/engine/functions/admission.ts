@@ -68,25 +68,14 @@ export class Admission {
   }
 
   /**
-   * A unit that is idle and may be used by what is known for sure, at once; undefined: `acquire` reads and waits. The
-   * unit must be given to `release`.
-   */
-  tryAcquire({ known, exclude }: Pick<Wanted, 'known' | 'exclude'>): Admitted | undefined {
-    if (this.#waiting.get(known.fn.versionId) || !this.#deps.catalog.isSure) return undefined
-    return this.#take(known, exclude)
-  }
-
-  /**
    * Resolves with a unit, which `release` must give back; rejects with UNAVAILABLE (store away, other engine).
    * `isRead`: slots and nodes have been read since the invocation came.
    */
   async acquire(wanted: Wanted, isRead: boolean): Promise<Admitted> {
     const { known, exclude } = wanted
-    const taken = isRead
-      ? this.#waiting.get(known.fn.versionId)
-        ? undefined
-        : this.#take(known, exclude)
-      : this.tryAcquire(wanted)
+    const first = !this.#waiting.get(known.fn.versionId)
+    const taken =
+      first && (isRead || this.#deps.catalog.isSure) ? this.#take(known, exclude) : undefined
     return taken ?? this.#enqueue(wanted)
   }
 

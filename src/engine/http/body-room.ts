@@ -7,11 +7,11 @@ import { AppError } from '#lib/error.ts'
 import type { Clock } from '#lib/clock.ts'
 
 /** Bytes of big bodies held at once; parsing holds about four times that. */
-export const BODIES_BYTES_MAX = 192 * 1024 * 1024
+const BODIES_BYTES_MAX = 192 * 1024 * 1024
 /** How long a body waits to be read: a proxy's patience is longer. */
 export const BODY_WAIT_MS = 10_000
 /** Connections that wait to be read; each costs its socket. */
-export const BODIES_WAITING_MAX = 1_000
+const BODIES_WAITING_MAX = 1_000
 
 type Waiter = { holder: string; bytes: number; go(): void }
 
