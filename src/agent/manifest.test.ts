@@ -25,3 +25,8 @@ test('ND-29 a node can offer less than it has, never more', () => {
 test('FN-4 ND-29 a node says what its jail lacks', () => {
   assert.deepEqual(manifestOf(machine, all, ['own-uid']).jailMissing, ['own-uid'])
 })
+
+test('ND-29 FN-4 a node offers no more CPU than its runners can use: 800 of a tenth of a core', () => {
+  assert.equal(manifestOf({ cores: 128, memory: 512 * GIB }, all, []).cpuMillis, 80_000)
+  assert.equal(manifestOf({ cores: 80, memory: 512 * GIB }, all, []).cpuMillis, 80_000)
+})

@@ -18,7 +18,7 @@ import { execute, type Instantiate, type Program } from '#wasm/guest/execute.ts'
 import { DOWN, type GuestResult, type LoadRequest, readInvoke, UP } from '#wasm/child/frames.ts'
 import { createGuest } from '#wasm/guest/guest.ts'
 import { PAGE_BYTES, PAGES_PER_MIB } from '#wasm/binary/core-module.ts'
-import { sizeAtStart } from '#wasm/binary/limit-memory.ts'
+import { sizeAtStart } from '#wasm/binary/size-at-start.ts'
 
 /**
  * What the guest's code and finished instances (mostly their memories) may take together before these are collected: half

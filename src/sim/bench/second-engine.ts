@@ -6,7 +6,7 @@ import { seededRandom } from '#lib/random.ts'
 import { generatedModule } from '#wasm/fixtures/generated-module.ts'
 import { createMeter } from '#wasm/guest/meter.ts'
 import { meterModule } from '#wasm/meter/meter.ts'
-import { sizeAtStart } from '#wasm/binary/limit-memory.ts'
+import { sizeAtStart } from '#wasm/binary/size-at-start.ts'
 import { round, type Row } from '#sim/bench/row.ts'
 
 const PROGRAM = join(import.meta.dirname, 'kernels/second-engine.py')

@@ -1,13 +1,5 @@
-// Lowers the maximum of every memory a module defines, so that growth past the cap answers -1 inside the guest.
-// Touches the memory section only: the rest of the module is copied byte for byte.
-import {
-  count,
-  cursorOver,
-  pushU32,
-  refuse,
-  type Section,
-  sectionsOf,
-} from '#wasm/binary/cursor.ts'
+// What a module takes before anything runs. What it takes later is counted by metered code (meter/budget.ts).
+import { count, cursorOver, refuse, type Section, sectionsOf } from '#wasm/binary/cursor.ts'
 import {
   memoryLimits,
   type MemoryLimits,
@@ -35,9 +27,6 @@ const readLimits = (bytes: Uint8Array, { start, end }: Section): MemoryLimits[] 
   return Array.from({ length: count(cursor) }, () => memoryLimits(cursor))
 }
 
-const memorySection = (bytes: Uint8Array): Section | undefined =>
-  sectionsOf(bytes).find(({ id }) => id === SECTION_MEMORY)
-
 /** What a module's own memories and tables take before anything runs, and how many memories it has. */
 export function sizeAtStart(bytes: Uint8Array): { bytesAtStart: number; memoriesAtStart: number } {
   const size = { bytesAtStart: 0, memoriesAtStart: 0 }
@@ -52,31 +41,4 @@ export function sizeAtStart(bytes: Uint8Array): { bytesAtStart: number; memories
         size.bytesAtStart += min * ELEMENT_BYTES
   }
   return size
-}
-
-function limitedSection(memories: readonly MemoryLimits[], memMb: number): number[] {
-  const body: number[] = []
-  pushU32(body, memories.length)
-  checkMinimum(memories, memMb)
-  for (const { minPages, maxPages } of memories) {
-    body.push(0x01)
-    pushU32(body, minPages)
-    pushU32(body, Math.min(maxPages ?? Infinity, memMb * PAGES_PER_MIB))
-  }
-  const section = [SECTION_MEMORY]
-  pushU32(section, body.length)
-  return [...section, ...body]
-}
-
-/** The module with every own memory capped at `memMb` MiB; itself when it defines none. */
-export function limitMemory(bytes: Uint8Array, memMb: number): Uint8Array {
-  const section = memorySection(bytes)
-  if (section === undefined) return bytes
-  const before = bytes.subarray(0, section.at)
-  const limited = limitedSection(readLimits(bytes, section), memMb)
-  const out = new Uint8Array(before.length + limited.length + bytes.length - section.end)
-  out.set(before)
-  out.set(limited, before.length)
-  out.set(bytes.subarray(section.end), before.length + limited.length)
-  return out
 }
