@@ -114,6 +114,7 @@ const samples: Record<string, [z.ZodType, Record<string, unknown>]> = {
       timeoutMs: 30_000,
       fuelMax: 1_000_000,
       stdout: 'whole',
+      stdin: bytes('line\n'),
       args: [],
       env: [],
     },
@@ -197,7 +198,9 @@ suite('messages', () => {
           try {
             const read = decodeAs(schema, encode(broken), name)
             assert.ok(
-              ['token', 'orgId', 'certificate', 'fuelUsed', 'fuelMax', 'stdout'].includes(field),
+              ['token', 'orgId', 'certificate', 'fuelUsed', 'fuelMax', 'stdout', 'stdin'].includes(
+                field,
+              ),
               `${name}.${field}: ${JSON.stringify(read)}`,
             )
           } catch (error) {

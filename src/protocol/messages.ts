@@ -162,6 +162,8 @@ export const InvokeHeader = z.object({
   fuelMax: count.optional(),
   /** `whole`: stdout is not cut but held back while nobody reads it (FN-9). Absent: `cut`. */
   stdout: z.enum(['cut', 'whole']).optional(),
+  /** All of stdin, when it is small: neither `stdin` nor `stdin-end` follows, and the guest may begin at once. */
+  stdin: bytes.optional(),
   args: z.array(z.string()),
   env: z.array(z.tuple([z.string(), z.string()])),
 })

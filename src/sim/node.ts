@@ -170,8 +170,8 @@ export class SimNode {
   async #serve(header: StreamHeader, stream: FramedStream): Promise<void> {
     const began = this.#options.clock.monotonic()
     await stream.write({ t: 'artifact', have: true } satisfies FromInvocation)
-    const stdin: Uint8Array[] = []
-    for (;;) {
+    const stdin: Uint8Array[] = header.stdin === undefined ? [] : [header.stdin]
+    while (header.stdin === undefined) {
       const message = parseAs(ToInvocation, await stream.read(), 'message of an invocation')
       if (message.t === 'stdin-end') break
       if (message.t === 'stdin') stdin.push(message.bytes)

@@ -71,6 +71,11 @@ export class Placer {
     this.#holders.set(componentSha256, (holders ?? new Set()).add(nodeRecordId))
   }
 
+  /** Whether it has shown that it holds it. It may have dropped it since. */
+  isHolder(componentSha256: string, nodeRecordId: string): boolean {
+    return this.#holders.get(componentSha256)?.has(nodeRecordId) === true
+  }
+
   failed(nodeRecordId: string): void {
     this.#failed.set(nodeRecordId, this.#deps.clock.monotonic())
   }

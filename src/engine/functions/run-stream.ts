@@ -15,6 +15,7 @@ import { AppError, messageOf } from '#lib/error.ts'
 import { parseAs } from '#protocol/codec.ts'
 import { FramedStream } from '#protocol/framed-stream.ts'
 import { FromInvocation, type InvokeHeader } from '#protocol/messages.ts'
+import { Kept } from '#engine/functions/kept.ts'
 import type { Gateway } from '#engine/gateway/gateway.ts'
 import type { Metrics } from '#engine/metrics.ts'
 
@@ -77,39 +78,6 @@ export async function runOnNode(deps: RunDeps, spec: RunSpec): Promise<Run> {
 type Said = { t: 'artifact' | 'stdin'; bytes: Uint8Array } | { t: 'stdin-end' }
 type Result = Extract<FromInvocation, { t: 'result' }>
 
-/** The bytes that an answer keeps of one output: a node that sends them one by one costs no more. */
-class Kept {
-  readonly #max: number
-  #buffer = Buffer.alloc(0)
-  #bytes = 0
-  truncated = false
-
-  constructor(max: number) {
-    this.#max = max
-  }
-
-  get empty(): boolean {
-    return this.#bytes === 0 && !this.truncated
-  }
-
-  add(bytes: Uint8Array): void {
-    const size = Math.min(bytes.length, this.#max - this.#bytes)
-    if (size < bytes.length) this.truncated = true
-    if (this.#bytes + size > this.#buffer.length) {
-      const wanted = Math.max(this.#bytes + size, 2 * this.#buffer.length)
-      const larger = Buffer.alloc(Math.min(this.#max, wanted))
-      larger.set(this.#buffer)
-      this.#buffer = larger
-    }
-    this.#buffer.set(bytes.subarray(0, size), this.#bytes)
-    this.#bytes += size
-  }
-
-  all(): Uint8Array {
-    return this.#buffer.subarray(0, this.#bytes)
-  }
-}
-
 class StreamRun {
   readonly #gateway: Gateway
   readonly #clock: Clock
@@ -154,6 +122,8 @@ class StreamRun {
       if (signal.aborted) return this.#ended({ kind: 'cancelled' })
       this.#within(ANSWER_MS, 'did not answer')
       this.#framed = new FramedStream(await this.#open())
+      // Nothing more is needed of us: it may begin before it says a word.
+      this.#handed = this.#spec.header.stdin !== undefined
       const result = await this.#converse(this.#framed)
       return this.#ended(this.#believed(result.outcome), result)
     } catch (error) {
@@ -276,6 +246,7 @@ class StreamRun {
     this.#deadline = this.#clock.monotonic() + header.timeoutMs + RESULT_MARGIN_MS
     this.#deadlineMax = this.#deadline + TAKE_MAX_MS
     this.#untilDeadline()
+    if (header.stdin !== undefined) return
     if (stdin instanceof Uint8Array) await this.#sayStdin(framed, stdin)
     else await this.#pump(framed, stdin)
     await this.#say(framed, { t: 'stdin-end' })

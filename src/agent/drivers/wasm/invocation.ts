@@ -154,6 +154,7 @@ class Invocation {
    * waits for output before it sends must not wait for ever.
    */
   async #readStdin(): Promise<Uint8Array | AsyncIterable<Uint8Array>> {
+    if (this.#header.stdin !== undefined) return this.#header.stdin
     const pieces: Uint8Array[] = []
     let next: Promise<Uint8Array | undefined> | undefined
     for (let size = 0; size <= STDIN_WHOLE_MAX;) {
