@@ -182,6 +182,11 @@ export class Catalog {
     return this.#deps.clock.monotonic() < this.#awayUntil
   }
 
+  /** Null while it is not sure: who comes then is let in to read it, and admitted by what was read. */
+  sureQuota(orgId: string): number | null {
+    return this.#quotas.sure(orgId) ?? null
+  }
+
   /** As read last, told to have changed or not; null: the org has none of its own. */
   quota(orgId: string): number | null {
     return this.#quotas.any(orgId) ?? null

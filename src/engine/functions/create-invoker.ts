@@ -47,7 +47,7 @@ export function createInvoker(deps: InvokerDeps): Invoker {
   return {
     async invoke(request) {
       const { orgId } = request
-      const entry = counts.enter(orgId, catalog.quota(orgId))
+      const entry = counts.enter(orgId, catalog.sureQuota(orgId))
       running++
       try {
         return await invokeOnce(parts, request, entry)

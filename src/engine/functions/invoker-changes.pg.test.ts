@@ -117,10 +117,14 @@ test('AC-6 a quota that one engine sets is another’s at once; who is over it h
     assert.match(error.message, /2 invocations .* under way or wait .* limit is 2/)
     return true
   })
+  await sql`update org_quotas set invocations_at_once = 3`.execute(b.world.engine.db)
+  await a.heard()
+  const third = a.invoke('hello')
+  await until('a raised quota holds at once', () => hold.begun === 3)
   const other = await a.world.makeOrg('other')
   await assert.rejects(a.invoker.invoke(request(a.world, { orgId: other })), { code: 'NOT_FOUND' })
   hold.open()
-  for (const one of two) assert.equal((await one).ok, true)
+  for (const one of [...two, third]) assert.equal((await one).ok, true)
   assert.equal((await a.invoke('hello')).ok, true)
 })
 

@@ -1,5 +1,5 @@
 // AC-6: how many invocations of an org are under way or wait at this engine, and how many may be.
-// 1. An invocation enters before anything is read for it, by the quota that was known last, and is admitted by the quota
+// 1. An invocation enters before anything is read for it, by the quota that is known for sure, and is admitted by the quota
 //    that was read: so neither a flood of reads nor a quota that nobody remembers lets too many in.
 // 2. Only those that are admitted count against those that come after the read: who is refused takes nobody's place.
 import { INVOCATIONS_AT_ONCE } from '#core/function/limits.ts'

@@ -2,12 +2,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { seededRandom, systemRandom } from '#lib/random.ts'
-import { cursorOver, skip, u32 } from '#wasm/binary/cursor.ts'
-import { putTogether, SECTION, takeApart } from '#wasm/binary/sections.ts'
-import { generatedModule, leb, type Taste } from '#wasm/fixtures/generated-module.ts'
+import { counted } from '#wasm/fixtures/counted.ts'
+import { generatedModule, type Taste } from '#wasm/fixtures/generated-module.ts'
 import { outcomeOf, standing } from '#wasm/fixtures/metered.ts'
-import { FUEL, readOpcode, skipImmediates } from '#wasm/meter/instruction-set.ts'
-import { skipValueType } from '#wasm/binary/core-module.ts'
 
 const CASES = process.env['CLUTCH_SOAK'] === undefined ? 200 : 20_000
 /** Some loop long: those are not compared. */
@@ -38,43 +35,6 @@ function run(exports: Exports, params: string[][]): unknown[] {
   return [...results, ...globals, Buffer.from(memory.buffer, 0, 256).toString('hex')]
 }
 
-/** The module with a global that goes up by an instruction's weight before each one. */
-function counted(bytes: Uint8Array): Uint8Array {
-  const sections = takeApart(bytes)
-  const code = cursorOver(sections.bodies.get(SECTION.code)![0]!)
-  const bodies: number[] = []
-  const total = u32(code)
-  for (let n = 0; n < total; n++) {
-    const end = u32(code) + code.at
-    const start = code.at
-    for (let groups = u32(code); groups > 0; groups--) {
-      u32(code)
-      skipValueType(code)
-    }
-    const body = [...code.bytes.subarray(start, code.at)]
-    while (code.at < end) {
-      const at = code.at
-      const instruction = readOpcode(code)
-      skipImmediates(code, instruction)
-      // global.get 2; i64.const weight; i64.add; global.set 2
-      if (FUEL[instruction] === 1) body.push(0x23, 2, 0x42, 1, 0x7c, 0x24, 2)
-      body.push(...code.bytes.subarray(at, code.at))
-    }
-    bodies.push(...leb(body.length), ...body)
-  }
-  sections.bodies.set(SECTION.code, [Uint8Array.from([...leb(total), ...bodies])])
-  const globals = sections.bodies.get(SECTION.global)![0]!
-  sections.bodies.set(SECTION.global, [
-    Uint8Array.from([3, ...globals.subarray(1), 0x7e, 1, 0x42, 0, 0x0b]),
-  ])
-  const exported = cursorOver(sections.bodies.get(SECTION.export)![0]!)
-  const names = u32(exported)
-  const rest = exported.bytes.subarray(exported.at)
-  skip(exported, rest.length)
-  sections.bodies.set(SECTION.export, [Uint8Array.from([names + 1, ...rest, 1, 0x6e, 3, 2])])
-  return putTogether(sections)
-}
-
 const TASTES: Record<string, Taste> = {
   calm: { traps: false, floatBits: false, exceptions: false },
   trapping: { traps: true, floatBits: false, exceptions: false },
@@ -100,7 +60,7 @@ for (const [name, taste] of Object.entries(TASTES))
       assert.deepEqual(run(sealed.exports, params), metered, hint)
       assert.equal(sealed.meter.fuelUsed(), meter.fuelUsed(), hint)
       if (taste.traps) continue
-      const simple = plain(counted(bytes))
+      const simple = plain(counted(bytes, { itself: false, brake: undefined }))
       run(simple, params)
       const grown = (simple['m'] as WebAssembly.Memory).buffer.byteLength / 65_536 - 1
       assert.equal(
