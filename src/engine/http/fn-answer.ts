@@ -8,7 +8,7 @@
 //    the whole.
 // 4. Everything in a header is ours, or is cut down to plain letters: what a guest says never forms a header.
 import type { ServerResponse } from 'node:http'
-import { answerOf, type Answer } from '#core/function/answer.ts'
+import { answerOf, type Answer, type Reason } from '#core/function/answer.ts'
 import { FN_HEAD_MAX } from '#core/function/limits.ts'
 import type { Clock } from '#lib/clock.ts'
 import type { Invoked } from '#engine/functions/invoker.ts'
@@ -29,12 +29,15 @@ const DURATION = 'x-clutch-duration-ms'
 export class FnAnswer {
   readonly #res: ServerResponse
   readonly #clock: Clock
+  readonly #stranger: boolean
   #head: Buffer<ArrayBufferLike> = Buffer.alloc(0)
   #size = 0
 
-  constructor(res: ServerResponse, clock: Clock) {
+  /** `stranger`: no member of the function's org; the nodes are not their business. */
+  constructor(res: ServerResponse, { clock, stranger }: { clock: Clock; stranger: boolean }) {
     this.#res = res
     this.#clock = clock
+    this.#stranger = stranger
   }
 
   /** The next bytes of stdout. Resolves when there may be more, at once when the client is gone. */
@@ -55,7 +58,11 @@ export class FnAnswer {
     const told = { ...exitCodeOf(answer), [DURATION]: String(Math.round(invoked.durationMs)) }
     if (!res.headersSent) {
       const body = this.#taken()
-      const headers = { ...told, ...failureOf(answer), 'content-length': String(body.length) }
+      const headers = {
+        ...told,
+        ...failureOf(answer, this.#stranger),
+        'content-length': String(body.length),
+      }
       res.writeHead(statusOf(answer), headers).end(body)
     } else if (answer.ok) {
       if (res.hasHeader('trailer')) res.addTrailers(told)
@@ -140,9 +147,17 @@ function statusOf(answer: Answer): number {
 const exitCodeOf = ({ exitCode }: Answer): Record<string, string> =>
   exitCode === null ? {} : { [EXIT_CODE]: String(exitCode) }
 
-function failureOf(answer: Answer): Record<string, string> {
+/** Names of nodes, and what is free on them, stand in the words of these. */
+const ABOUT_NODES: Partial<Record<Reason, string>> = {
+  'no-node': 'no node can run this now',
+  'node-lost': 'its node was lost',
+  'node-fault': 'its node failed',
+}
+
+function failureOf(answer: Answer, stranger: boolean): Record<string, string> {
   if (answer.ok) return {}
-  const { reason, error } = answer
+  const { reason } = answer
+  const error = (stranger && reason && ABOUT_NODES[reason]) || answer.error
   return {
     ...(reason === undefined ? {} : { 'x-clutch-reason': reason }),
     'x-clutch-error': plain(error),

@@ -69,7 +69,7 @@ async function setup(
     invoked,
     lookedUp,
     guest: (next) => void (guest = next),
-    post: (path = '/fn/acme/echo', headers = { 'x-api-key': key }) =>
+    post: (path = '/fn/acme/echo', headers: Record<string, string> = { 'x-api-key': key }) =>
       exchange(`${world.url}${path}`, { headers }),
   }
 }
@@ -514,4 +514,26 @@ test('FN-9 HTTP/1.0: no trailers; the end of the connection is the end of a whol
   assert.ok(whole.text.endsWith('x'.repeat(FN_HEAD_MAX)))
   guest(say(FN_HEAD_MAX, { kind: 'trap', message: 'unreachable' }))
   assert.match(String((await ask()).error), /ECONNRESET/)
+})
+
+test('FN-9 a stranger hears that no node could, not which nodes there are and what is free', async (t) => {
+  const { post, guest, key } = await setup(t)
+  const message = 'the only node, node-a1, cannot: 1700 of 2000 are free'
+  guest(async () => ({ kind: 'no-node', message }))
+  const said = async (headers: Record<string, string>): Promise<unknown> => {
+    const { req, head } = post('/fn/acme/open', headers)
+    req.end()
+    return (await head()).headers['x-clutch-error']
+  }
+  assert.equal(await said({}), 'no node can run this now')
+  assert.equal(await said({ 'x-api-key': key }), message)
+})
+
+test('FN-9 D51 an Idempotency-Key is refused: a stream is not kept', async (t) => {
+  const { world, key, invoked } = await setup(t)
+  const headers = { 'x-api-key': key, 'idempotency-key': 'k1' }
+  const response = await fetch(`${world.url}/fn/acme/echo`, { method: 'POST', headers, body: 'x' })
+  assert.equal(response.status, 400)
+  assert.match(await response.text(), /NO_IDEMPOTENCY_KEY.*functions\/\{name\}\/invoke/)
+  assert.equal(invoked.length, 0)
 })

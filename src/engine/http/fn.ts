@@ -46,25 +46,40 @@ export async function serveFn(exchange: FnExchange, context: HttpContext): Promi
     return true
   }
   if (req.headers.cookie !== undefined) refuseForged(req, engine.auth.origins)
-  const orgId = await orgThatAllows(context, { org, name })
-  await run(exchange, context, { orgId, name })
+  refuseKey(req)
+  const allowed = await orgThatAllows(context, { org, name })
+  await run(exchange, context, { ...allowed, name })
   return true
 }
 
+/** A stream is not kept, so it cannot be answered a second time: a key that did nothing would be worse than none. */
+function refuseKey({ headers }: IncomingMessage): void {
+  if (headers['idempotency-key'] === undefined) return
+  throw new AppError('INVALID', 'Idempotency-Key is not taken here: stdout is streamed, not kept', {
+    details: {
+      reason: 'NO_IDEMPOTENCY_KEY',
+      next: 'Send it without the header, or call POST /v1/functions/{name}/invoke with it',
+    },
+  })
+}
+
 type Named = { org: string; name: string }
+
+/** `stranger`: only because the function is for everybody. */
+type Allowed = { orgId: string; stranger: boolean }
 
 /** The org's id when the caller may invoke there, or the function is for everybody. */
 async function orgThatAllows(
   { engine, headers, ip }: HttpContext,
   { org, name }: Named,
-): Promise<string> {
+): Promise<Allowed> {
   const { meta } = contract['~orpc']
   try {
     const caller = await resolveCaller(engine, headers)
     const call = { procedure: 'compute.functions.invoke', meta, org }
     const { orgId } = await authorize(engine, caller, call)
     limitRate(engine, 'invoke', orgId)
-    return orgId
+    return { orgId, stranger: false }
   } catch (error) {
     const refused =
       error instanceof AppError && ['UNAUTHENTICATED', 'FORBIDDEN'].includes(error.code)
@@ -72,7 +87,7 @@ async function orgThatAllows(
     limitAddress(engine, 'public-invoke', networkOf(ip))
     const orgId = mayExist({ org, name }) && (await engine.invoker.publicOrg({ org, name }))
     if (!orgId) throw error
-    return orgId
+    return { orgId, stranger: true }
   }
 }
 
@@ -83,7 +98,7 @@ const mayExist = ({ org, name }: Named): boolean =>
 async function run(
   { req, res, patient }: FnExchange,
   { engine }: HttpContext,
-  { orgId, name }: { orgId: string; name: string },
+  { orgId, stranger, name }: Allowed & { name: string },
 ): Promise<void> {
   const { clock, invoker } = engine
   const gone = new AbortController()
@@ -94,7 +109,7 @@ async function run(
   if (res.destroyed) return
   res.setHeader('content-type', 'application/octet-stream')
   res.setHeader('cache-control', 'no-store')
-  const answer = new FnAnswer(res, clock)
+  const answer = new FnAnswer(res, { clock, stranger })
   try {
     const invoked = await invoker.invoke({
       orgId,
