@@ -10,6 +10,9 @@ import { post } from '#sim/bench/load.ts'
 import { cpuMs, cpuMsBelow, descendants, isGone } from '#sim/bench/process-tree.ts'
 import { freePort, Program } from '#sim/bench/program.ts'
 
+/** Of the functions of the bench (FN-8). */
+export const CPU_MILLIS = 250
+
 const NODE_ID = 'bench-node'
 /** A blank child starts in 50 to 150 ms. */
 const SETTLE_MS = 500
@@ -67,7 +70,7 @@ async function start(home: string, ends: (() => unknown)[]): Promise<Omit<Platfo
   return {
     async deploy(name, file, memMb) {
       const component = readFileSync(file).toString('base64')
-      await ask('POST', '/v1/functions', { name, component, cpuMillis: 250, memMb })
+      await ask('POST', '/v1/functions', { name, component, cpuMillis: CPU_MILLIS, memMb })
     },
     invocation(name, stdin) {
       const body = JSON.stringify({ orgId: 'platform', stdin })

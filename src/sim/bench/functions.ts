@@ -6,9 +6,15 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { systemClock } from '#lib/clock.ts'
 import { prepare } from '#wasm/prepare.ts'
+import { openJail } from '#wasm/jail/open-jail.ts'
 import { Runner } from '#wasm/runner.ts'
 import { startNodeHttp, startWorkerd, type Peer } from '#sim/bench/function-peers.ts'
-import { startPlatform, type CpuMs, type Platform } from '#sim/bench/functions-platform.ts'
+import {
+  CPU_MILLIS,
+  startPlatform,
+  type CpuMs,
+  type Platform,
+} from '#sim/bench/functions-platform.ts'
 import type { Target } from '#sim/bench/load-client.ts'
 import { LoadClient } from '#sim/bench/load.ts'
 import { percentile, round, type Row } from '#sim/bench/row.ts'
@@ -192,8 +198,17 @@ async function localRunner(): Promise<{ invoke(): Promise<void>; close(): Promis
   const prepared = await prepare(await readFile(COMPONENT), { memMb: MEM_MB })
   if (!prepared.ok) throw new Error(`word-count does not prepare: ${prepared.message}`)
   const { artifact } = prepared
-  const clock = systemClock
-  const runner = await Runner.start({ artifact, memMb: MEM_MB, node: process.execPath, clock })
+  const [clock, node] = [systemClock, process.execPath]
+  // As the agent holds its own: the filter of system calls and the cgroup cost what they cost there.
+  const jail = await openJail({ clock, node })
+  const runner = await Runner.start({
+    artifact,
+    memMb: MEM_MB,
+    cpuMillis: CPU_MILLIS,
+    node,
+    clock,
+    jail,
+  })
   return {
     async invoke() {
       const out: Uint8Array[] = []
@@ -208,6 +223,9 @@ async function localRunner(): Promise<{ invoke(): Promise<void>; close(): Promis
       const stdout = Buffer.concat(out).toString()
       if (!COUNTED.test(stdout)) throw new Error(`word-count said '${stdout}' inside the node`)
     },
-    close: () => runner.close(),
+    async close() {
+      await runner.close()
+      jail.close()
+    },
   }
 }
