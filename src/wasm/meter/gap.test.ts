@@ -71,10 +71,11 @@ const TICK = '(global.set $g (i32.add (global.get $g) (i32.const 1)))'
 const FOREVER = '(loop $l (call $f) (br $l))'
 const many = (body: string): string =>
   `(loop $l ${body} (br_if $l (i32.lt_u (local.tee 0 (i32.add (local.get 0) (i32.const 1))) (i32.const 1000))))`
-/** What stands after a block that a branch leaves is charged after it: not before the call. */
+/** What stands after a branch is charged there: not before the call. */
 const recursion = (before: string, after: string): string =>
-  `(func $f (export "f") (param i32) ${before} (block (br_if 0 (i32.eqz (local.get 0)))
-    (call $f (i32.sub (local.get 0) (i32.const 1)))) ${after})`
+  `(func $f (export "f") (param i32) ${before}
+    (if (local.get 0) (then (call $f (i32.sub (local.get 0) (i32.const 1)))))
+    (block (br_if 0 (i32.const 0)) ${after}))`
 const entry = (body: string): string => `(func (export "f") (param i32) ${body})`
 
 /** Each runs on for ever, or for far longer than its fuel. */
