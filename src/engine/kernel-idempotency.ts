@@ -81,21 +81,12 @@ export const idempotently = {
     of: IdempotentCall,
     run: (settle: Call['settle']) => Promise<unknown>,
   ): Promise<unknown> {
-    const key = keyRow(of)
-    const requestHash = hashOf(of.input)
-    const now = engine.clock.now()
-    const name = JSON.stringify(key)
-    // Before the row: whoever finds it must find its call here too.
-    const others = engine.claims.get(name) ?? 0
-    engine.claims.set(name, others + 1)
-    try {
+    return whileClaimed(engine, of, async ({ key, requestHash, now, others }) => {
       const seen = await claimKey(engine.db, key, { requestHash, now, engineId: engine.id })
       if (seen && !(await takenOver(engine, key, { seen, alone: others === 0, requestHash, now })))
         return answerOf(seen, requestHash)
-      return await claimed(engine, { key, now }, run)
-    } finally {
-      leave(engine, name)
-    }
+      return claimed(engine, { key, now }, run)
+    })
   },
 
   /** Around a call that acts beyond the database: it gives its key back only when it was refused before it acted. */
@@ -104,23 +95,40 @@ export const idempotently = {
     of: IdempotentCall,
     run: () => Promise<unknown>,
   ): Promise<unknown> {
-    const key = keyRow(of)
-    const requestHash = hashOf(of.input)
-    const now = engine.clock.now()
-    const name = JSON.stringify(key)
-    const others = engine.claims.get(name) ?? 0
-    engine.claims.set(name, others + 1)
-    try {
+    return whileClaimed(engine, of, async ({ key, requestHash, now, others }) => {
       const row = { requestHash, now, engineId: engine.id, atMostOnce: true }
       const seen = await claimKey(engine.db, key, row)
-      if (!seen) return await ranOnce(engine, { key, now }, run)
+      if (!seen) return ranOnce(engine, { key, now }, run)
       const died = seen.engineId === engine.id && others === 0
       const old = now - seen.createdAt.getTime() > RUNS_FOR_MAX_MS
       return kept(answerOf(seen, requestHash, died || old ? unknownOutcome : underWay))
-    } finally {
-      leave(engine, name)
-    }
+    })
   },
+}
+
+type Claim = {
+  key: KeyOf
+  requestHash: ReturnType<typeof hashOf>
+  now: Instant
+  /** Calls of this engine that run with the key already. */
+  others: number
+}
+
+/** Counts the call among those that run here with its key, before the row: whoever finds the row must find it here too. */
+async function whileClaimed(
+  engine: Engine,
+  of: IdempotentCall,
+  act: (claim: Claim) => Promise<unknown>,
+): Promise<unknown> {
+  const key = keyRow(of)
+  const name = JSON.stringify(key)
+  const others = engine.claims.get(name) ?? 0
+  engine.claims.set(name, others + 1)
+  try {
+    return await act({ key, requestHash: hashOf(of.input), now: engine.clock.now(), others })
+  } finally {
+    leave(engine, name)
+  }
 }
 
 function leave(engine: Engine, name: string): void {
